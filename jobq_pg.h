@@ -365,6 +365,27 @@
  * becomes of those ticks. A job's headers name the schedule and the tick. The view schedules says
  * when each fires next, and why one does not.
  *
+ * EXPIRY
+ *
+ * Some jobs are worth nothing after a while: a one-time password, a price, a frame. With
+ * .expires_us, counted from when the job may run, or with .expires_at_us, no attempt begins at that
+ * instant or later, by the database's clock: neither the first one, nor a retry, nor a later stage.
+ * An attempt that has begun is left alone; its limit is .timeout_us. A late job ends cancelled, and
+ * the last of its errors begins with "expired". The claim that comes upon it ends it. So in a queue
+ * that nobody claims from, because it is paused or has no worker, it stays ready until somebody
+ * does.
+ *
+ * FLOWS    see a job that was cancelled. What waits for its success is cancelled, or goes on
+ *          waiting; what waits for its failure runs. So to be told of each late job, let another
+ *          one wait for it with JOBQ_ON_FAILURE.
+ * KEYS     JOBQ_KNOWN_REPLACE gives the job that has the key the new one's time; MERGE and BUMP
+ *          leave its own.
+ * OVERLOAD A short .expires_us hides that there are too few workers: watch `expired` in the view
+ *          queues, or jobq_jobs_total{outcome="expired"}.
+ * ORDER    Jobs do not run in the order of their deadlines. An index by deadline has no lower
+ *          bound, so while anybody held a snapshot each claim would walk past every dead row:
+ *          choose .priority by what is urgent, and let what is late expire.
+ *
  * LINES AND LIMITS
  *
  * A job may stand in a line of its queue: that of a tenant, an account, a device. Workers take
@@ -1852,6 +1873,7 @@ typedef struct jobq_pg_failure_row {
 typedef struct jobq_pg_queue_row {
     jobq_str queue;
     int64_t ready, running, scheduled, parked, suspects, failed, failed_1h;
+    int64_t expired;   /* ever: late jobs that were ended, see EXPIRY */
     int64_t late_us;   /* how long the oldest due job has waited */
     int64_t workers;   /* that live and serve it */
     double done_per_s; /* over the last minute */
@@ -15268,6 +15290,7 @@ static const jobq_pg_column jobq_pg__queue_columns[] = {
     JOBQ_PG__OWN(suspects, "suspects", INT64, 0),
     JOBQ_PG__OWN(failed, "failed", INT64, 0),
     JOBQ_PG__OWN(failed_1h, "failed_1h", INT64, 0),
+    JOBQ_PG__OWN(expired, "expired", INT64, 0),
     JOBQ_PG__OWN(late_us, "late", DURATION, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(done_per_s, "done_per_s", DOUBLE, JOBQ_PG_ZERO),
     JOBQ_PG__OWN(workers, "workers", INT64, 0),
@@ -19242,7 +19265,7 @@ static const char *const jobq_pg__sql_claim[] = {
 "    LIMIT 1;\n"
 "    IF v_late THEN\n"
 "        SELECT f.rows, f.ids, f.ended INTO rows, ids, ended\n"
-"        FROM jobq._claim_fresh(rows, ids) f;\n"
+"        FROM jobq._claim_fresh(rows, ids, NULL, NULL) f;\n"
 "    ELSIF v_line IS NOT NULL AND NOT jobq._suspect_admitted(v_queue, v_line, ids[1]) THEN\n"
 "        rows := NULL;\n"
 "        ids := NULL;\n"
@@ -19281,8 +19304,8 @@ static const char *const jobq_pg__sql_claim[] = {
 "    RETURN v_look;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._claim_fresh(\n",
-"    INOUT rows tid[], INOUT ids bigint[], INOUT froms integer[] DEFAULT NULL,\n"
-"    p_others bigint[] DEFAULT NULL, OUT ended bigint[])\n"
+"    INOUT rows tid[], INOUT ids bigint[], INOUT froms integer[], p_others bigint[],\n"
+"    OUT ended bigint[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
 "DECLARE v_late bigint[];\n"
 "BEGIN\n"
@@ -19358,8 +19381,8 @@ static const char *const jobq_pg__sql_claim[] = {
 "    v_saw jobq.claimed;\n"
 "BEGIN\n"
 "    IF p_relaxed THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;\n"
-"    IF v_apart = 0 THEN\n",
-"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.odd)\n"
+"    IF v_apart = 0 THEN\n"
+"        SELECT array_agg(r.ctid), array_agg(r.id), sum(r.bytes), count(r.odd)\n",
 "        INTO v_rows, v_ids, v_bytes, v_apart FROM (\n"
 "            SELECT ready.* FROM unnest(\n"
 "                p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_until_ats)\n"
@@ -19429,10 +19452,10 @@ static const char *const jobq_pg__sql_claim[] = {
 "        WHERE j.id = ANY (v_jobs) AND j.worker = p_worker AND j.claim = p_number\n"
 "        ORDER BY j.id LIMIT p_limit FOR UPDATE SKIP LOCKED);\n"
 "    UPDATE jobq.job j\n"
-"    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n",
+"    SET state = 'r', worker = NULL, claim = NULL, attempt = greatest(j.attempt - 1, 0),\n"
 "        run_at = CASE WHEN j.cancel_requested_at IS NULL THEN statement_timestamp()\n"
 "                 ELSE j.run_at END\n"
-"    WHERE j.id = ANY (v_held);\n"
+"    WHERE j.id = ANY (v_held);\n",
 "    PERFORM jobq._finish(ARRAY(\n"
 "        SELECT j.id FROM jobq.job j\n"
 "        WHERE j.id = ANY (v_held) AND j.cancel_requested_at IS NOT NULL), 'c', NULL);\n"
@@ -20377,7 +20400,7 @@ static const char *const jobq_pg__sql_lines[] = {
 "        LIMIT w.most) AS t;\n"
 "    IF v_expires <= statement_timestamp() THEN\n"
 "        SELECT f.* INTO v_rows, v_ids, w.froms, v_ended\n"
-"        FROM jobq._claim_fresh(v_rows, v_ids, w.froms) f;\n"
+"        FROM jobq._claim_fresh(v_rows, v_ids, w.froms, NULL) f;\n"
 "        w.ended := w.ended || v_ended;\n"
 "        w.due_us := 1;\n"
 "    END IF;\n"
@@ -25265,7 +25288,9 @@ static const char *const jobq_pg__sql_counts[] = {
 "       (SELECT count(*) FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL\n"
 "            AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers,\n"
 "       (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k\n"
-"        WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact\n"
+"        WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact,\n"
+"       coalesce((SELECT sum(t.counts[54]) FROM jobq.tally t\n"
+"                 WHERE t.queue_id = q.id), 0)::bigint AS expired\n"
 "FROM jobq.queue q CROSS JOIN LATERAL jobq._queue_counts(q.id, 10000) c\n"
 "LEFT JOIN running r ON r.queue_id = q.id\n"
 "LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq._queue_rates() s\n"
@@ -30154,7 +30179,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('workers.expires_at', 'end of its lease'),\n"
 "    ('expires_at', 'no attempt begins at or after it; NULL: never, or the job has ended'),\n"
 "    ('expires', 'of its jobs, counted from the tick; NULL: they do not expire'),\n"
-"    ('expired', 'of its jobs, how many ended because they had not begun in time'),\n"
+"    ('expired', 'jobs that were ended because they had not begun in time, as workers count'),\n"
 "    ('registered_at', 'when it started'),\n"
 "    ('dead_at', 'when others declared it dead; NULL: they did not'),\n"
 "    ('queues', 'queues that it serves'),\n"

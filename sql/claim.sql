@@ -54,7 +54,7 @@ BEGIN
     LIMIT 1;
     IF v_late THEN
         SELECT f.rows, f.ids, f.ended INTO rows, ids, ended
-        FROM jobq._claim_fresh(rows, ids) f;
+        FROM jobq._claim_fresh(rows, ids, NULL, NULL) f;
     ELSIF v_line IS NOT NULL AND NOT jobq._suspect_admitted(v_queue, v_line, ids[1]) THEN
         rows := NULL;
         ids := NULL;
@@ -103,8 +103,8 @@ END $$;
 -- jobs, and those who wait for them are told. It waits only briefly for a lock, as
 -- wait_briefly says, because the claim may come with a heartbeat.
 CREATE OR REPLACE FUNCTION jobq._claim_fresh(
-    INOUT rows tid[], INOUT ids bigint[], INOUT froms integer[] DEFAULT NULL,
-    p_others bigint[] DEFAULT NULL, OUT ended bigint[])
+    INOUT rows tid[], INOUT ids bigint[], INOUT froms integer[], p_others bigint[],
+    OUT ended bigint[])
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE v_late bigint[];
 BEGIN

@@ -212,7 +212,8 @@ BEGIN
     ORDER BY m.slot DESC;
 END $$;
 
--- Queues at a glance. workers: how many live workers serve the queue. exact is false when a
+-- Queues at a glance. workers: how many live workers serve the queue. expired: late jobs that
+-- were ended, ever. exact is false when a
 -- number above 10,000 is an estimate (ready, scheduled, parked) or means "at least" (failed).
 CREATE OR REPLACE VIEW jobq.queues AS
 WITH running AS MATERIALIZED (
@@ -224,7 +225,9 @@ SELECT q.name AS queue, q.paused_at IS NOT NULL AS paused, c.ready, coalesce(r.j
        (SELECT count(*) FROM jobq.worker w WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL
             AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers,
        (SELECT array_agg(k.name ORDER BY k.name) FROM jobq.kind k
-        WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact
+        WHERE k.queue_id = q.id AND k.paused_at IS NOT NULL) AS paused_kinds, c.exact,
+       coalesce((SELECT sum(t.counts[54]) FROM jobq.tally t
+                 WHERE t.queue_id = q.id), 0)::bigint AS expired
 FROM jobq.queue q CROSS JOIN LATERAL jobq._queue_counts(q.id, 10000) c
 LEFT JOIN running r ON r.queue_id = q.id
 LEFT JOIN (SELECT s.queue_id, sum(s.done_per_s) AS done_per_s FROM jobq._queue_rates() s

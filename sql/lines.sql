@@ -536,7 +536,7 @@ BEGIN
         LIMIT w.most) AS t;
     IF v_expires <= statement_timestamp() THEN
         SELECT f.* INTO v_rows, v_ids, w.froms, v_ended
-        FROM jobq._claim_fresh(v_rows, v_ids, w.froms) f;
+        FROM jobq._claim_fresh(v_rows, v_ids, w.froms, NULL) f;
         w.ended := w.ended || v_ended;
         w.due_us := 1;
     END IF;

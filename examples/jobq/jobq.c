@@ -125,6 +125,7 @@ static const app_verb verbs[] = {
                  {"line", "LINE", "such as a tenant", "text"},
                  {"stages", "N", "", "integer"}, {"max-attempts", "N", "", "integer"},
                  {"timeout", "INTERVAL", "of an attempt", "interval"},
+                 {"expires", "INTERVAL", "it ends unrun if it has not begun by then", "interval"},
                  {"headers", "JSON", "an object: tags", "jsonb"},
                  {"flow", "ID", "to which it belongs", "bigint"},
                  {"name", "NAME", "in its flow", "text"},
@@ -187,7 +188,7 @@ static const app_verb verbs[] = {
     {"queues", "", "queues and how many jobs they have: ~ an estimate, >= at least", 0, 0, do_look,
      "SELECT queue, CASE WHEN paused THEN 'paused' END AS state, " ABOUT("ready") ", running, "
      ABOUT("scheduled") ", " ABOUT("parked") ", " LEAST("suspects") ", " LEAST("failed") ", "
-     LEAST("failed_1h") ", date_trunc('second', late) AS late, done_per_s, workers"
+     LEAST("failed_1h") ", expired, date_trunc('second', late) AS late, done_per_s, workers"
      " FROM jobq.queues ORDER BY queue"},
     {"workers", "", "workers that live, and those that died in the last day", 0, 0, do_look,
      "SELECT name, CASE WHEN alive THEN 'alive' ELSE 'dead' END AS state, running,"
@@ -285,8 +286,9 @@ static const app_verb verbs[] = {
                  {"missed-within", "INTERVAL", "", "interval"},
                  {"overlap", "WHAT", "allow, skip, wait or cancel", "text",
                   "allow skip wait cancel"},
-                 {"spread", "INTERVAL", "", "interval"}, {"starts-at", "TIME", "", "timestamptz"},
-                 {"ends-at", "TIME", "", "timestamptz"},
+                 {"spread", "INTERVAL", "", "interval"},
+                 {"expires", "INTERVAL", "of its jobs, from the tick", "interval"},
+                 {"starts-at", "TIME", "", "timestamptz"}, {"ends-at", "TIME", "", "timestamptz"},
                  {"partition", "N", "of the queue's outbox, without a kind", "integer"},
                  {"type", "TYPE", "of the messages", "text"}}, .makes = true},
     {"schedule drop", "SCHEDULE", "delete a schedule; its jobs stay", 1, 1, app_run,

@@ -6,7 +6,7 @@
  * and another one to a page.
  */
 enum {
-    LOOK_COLUMNS = 15, /* of a table; in the answer the table's id comes before them */
+    LOOK_COLUMNS = 16, /* of a table; in the answer the table's id comes before them */
     LOOK_TOP = 1,      /* top shows it */
     LOOK_LIVE = 2,     /* web sends it again as it changes */
     LOOK_ALONE = 4,    /* its title is also that of its page */
@@ -169,12 +169,12 @@ static const look_table look_tables[LOOK_TABLES] = {
     {"queues", "Queues", "There is no queue yet.", LOOK_TOP | LOOK_LIVE, 1000,
      "SELECT queue, CASE WHEN paused THEN 'paused' "
      "ELSE 'paused: ' || array_to_string(paused_kinds, ', ') END, " LOOK_READY ", running, "
-     LOOK_ABOUT("scheduled") ", " LOOK_LEAST("failed") ", " LOOK_LEAST("failed_1h") ", done_per_s, "
-     "extract(epoch FROM late), workers, " LOOK_ABOUT("parked") ", "
+     LOOK_ABOUT("scheduled") ", " LOOK_LEAST("failed") ", " LOOK_LEAST("failed_1h") ", "
+     "nullif(expired, 0), done_per_s, extract(epoch FROM late), workers, " LOOK_ABOUT("parked") ", "
      "CASE WHEN paused THEN 'resume' ELSE 'pause' END FROM jobq.queues ORDER BY queue",
      {{"Queue", 'q'}, {"State", 'S'}, {"Ready", 'n'}, {"Running", 'n'}, {"Scheduled", 'n'},
-      {"Failed", 'n'}, {"In 1 h", 'x'}, {"Done/s", 'n'}, {"Late", 's'}, {"Workers", 'n'},
-      {"Parked", 'x'}, {"Actions", 'v'}}},
+      {"Failed", 'n'}, {"In 1 h", 'x'}, {"Expired", 'n'}, {"Done/s", 'n'}, {"Late", 's'},
+      {"Workers", 'n'}, {"Parked", 'x'}, {"Actions", 'v'}}},
     {"running", "Running", "No job is running.", LOOK_TOP | LOOK_LIVE, 30,
      "SELECT id, queue, kind, percent, " WHEN("since") ", attempt, worker, note, 'cancel' "
      "FROM jobq.running ORDER BY since",
@@ -298,7 +298,8 @@ static const look_table look_tables[LOOK_TABLES] = {
      "concat_ws(', ', CASE WHEN crash > 0 THEN format('%s crashes', crash) END, CASE WHEN suspect "
      "THEN 'runs alone, since its worker died' END, "
      "'time-out ' || timeout_us * interval '1 microsecond'), " WHEN("run_at") ", "
-     WHEN("cancel_requested_at") ", (SELECT name FROM jobq.workers w WHERE w.id = j.worker), "
+     WHEN("expires_at") ", " WHEN("cancel_requested_at") ", "
+     "(SELECT name FROM jobq.workers w WHERE w.id = j.worker), "
      "(SELECT percent FROM jobq.running r WHERE r.id = j.id), "
      "(SELECT note FROM jobq.running r WHERE r.id = j.id), "
      "concat_ws(' ', CASE WHEN state = 'failed' THEN 'revive' "
@@ -306,7 +307,8 @@ static const look_table look_tables[LOOK_TABLES] = {
      "THEN 'prioritize reschedule' END, 'copy') "
      "FROM jobq.jobs j WHERE id = $1::bigint",
      {{"State", 'S'}, {"Queue", 'q'}, {"Kind", 'k'}, {"Key", 'l'}, {"Line", 'q'}, {"Priority", 't'},
-      {"Stage", 't'}, {"Attempt", 't'}, {"Also", 't'}, {"Run at", 'w'}, {"Cancel requested", 'w'},
+      {"Stage", 't'}, {"Attempt", 't'}, {"Also", 't'}, {"Run at", 'w'}, {"Expires", 'w'},
+      {"Cancel requested", 'w'},
       {"Worker", 'q'}, {"Progress", 'p'}, {"Note", 't'}, {"Actions", 'v', '-'}}},
     {"why", "Why it runs or does not", "Nothing is in its way.", 0, 100,
      "SELECT reason, " WHEN("until") " FROM jobq.explain_job($1::bigint)",
@@ -513,7 +515,7 @@ typedef struct look_verb {
 #define LOOK_ENQUEUE \
     "jobq.enqueue(text, text, jsonb, interval, timestamptz, integer, integer, integer, interval, " \
     "text, bytea, jsonb, boolean, text, text, interval, text, bigint, text, bigint[], text[], " \
-    "bigint, text)"
+    "bigint, text, interval)"
 
 #define LOOK_REPLAYS \
     "jobq.dead_letter_replay(bigint, bigint, text, integer, text, integer, bigint);" \

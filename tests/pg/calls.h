@@ -116,6 +116,7 @@ static const struct {
     {ENQUEUES, "stages", "17", NULL},
     {ENQUEUES " schedule", "max_attempts", "0", NULL},
     {ENQUEUES " schedule", "timeout", "'0'", NULL},
+    {ENQUEUES " schedule", "expires", "'0'", NULL},
     {ENQUEUES " outbox_enqueue", "key", "''", NULL},
     {ENQUEUES, "on_known", "'nothing' | key => 'a'", NULL},
     {ENQUEUES, "unique_for", "'nothing' | key => 'a'", NULL},

@@ -62,10 +62,10 @@ static const struct {
     const char *function, *arguments;
 } used[] = {
     {"enqueue", "payload priority stages max_attempts timeout key bytes headers notify line flow"
-                " name after after_names after_flow"},
+                " name after after_names after_flow expires"},
     {"enqueue_or_get", "payload delay run_at priority stages max_attempts timeout key bytes headers"
                        " notify on_known unique_for at_latest line flow name after after_names"
-                       " after_flow on_end"}, /* enqueue is it */
+                       " after_flow on_end expires"}, /* enqueue is it */
     {"digest", "every"},
     {"renew", "home"},
     {"flow", "name on_failure open"},
@@ -164,6 +164,7 @@ static const struct {
     {"schedule", "max_attempts",
      "schedule('s', 'q', every => '1 h', partition => 1, max_attempts => 1)"},
     {"schedule", "timeout", "schedule('s', 'q', every => '1 h', partition => 1, timeout => '1 s')"},
+    {"schedule", "expires", "schedule('s', 'q', every => '1 h', partition => 1, expires => '1 s')"},
     {"outbox_enqueue", "partition", "outbox_enqueue('o', '1', partition => 1, order_key => 'a')"},
     {"outbox_enqueue", "bytes", "outbox_enqueue('o', '1', bytes => 'x')"},
     {"outbox_enqueue", "headers", "outbox_enqueue('o', '1', headers => '[1]')"},
@@ -527,10 +528,12 @@ static const struct {
 } intervals[] = {
     {"enqueue", "delay", "enqueue('q', 'k', delay => '999 us')", true},
     {"enqueue", "timeout", "enqueue('q', 'k', timeout => '999 us')", false},
+    {"enqueue", "expires", "enqueue('q', 'k', expires => '999 us')", false},
     {"enqueue", "at_latest", "enqueue('q', 'k', delay => '999 us', key => 'a', on_known =>"
                              " 'replace', at_latest => '999 us')", true},
     {"enqueue_or_get", "delay", "enqueue_or_get('q', 'k', delay => '999 us')", true},
     {"enqueue_or_get", "timeout", "enqueue_or_get('q', 'k', timeout => '999 us')", false},
+    {"enqueue_or_get", "expires", "enqueue_or_get('q', 'k', expires => '999 us')", false},
     {"enqueue_or_get", "at_latest", "enqueue_or_get('q', 'k', key => 'a', on_known => 'replace',"
                                     " at_latest => '999 us')", true},
     {"digest", "every", "digest('{\"a\": 1}', '{a}', '999 us')", true},
@@ -555,6 +558,7 @@ static const struct {
      "schedule('s', 'q', 'k', every => '1 h', missed_within => '999 us')", false},
     {"schedule", "spread", "schedule('s', 'q', 'k', every => '1 h', spread => '999 us')", false},
     {"schedule", "timeout", "schedule('s', 'q', 'k', every => '1 h', timeout => '999 us')", false},
+    {"schedule", "expires", "schedule('s', 'q', 'k', every => '1 h', expires => '999 us')", false},
     {"schedule_preview", "every", "schedule_preview(every => '999 us')", false},
     {"work_join", "lease", "work_join('{\"q\": [\"k\"]}', lease => '999 us')", false},
     {"work_fail", "delay", NULL, true}, /* its job has to run */
@@ -620,6 +624,8 @@ static const struct {
     AT(INSTANT, "jobq_pg_job.run_at_us"),
     OF(JOB, jobq_pg_job, delay_us, true),
     OF(JOB, jobq_pg_job, timeout_us, false),
+    OF(JOB, jobq_pg_job, expires_us, false),
+    AT(INSTANT, "jobq_pg_job.expires_at_us"),
     OF(JOB, jobq_pg_job, at_latest_us, true),
     OF(FILTER, jobq_pg_filter, older_us, false),
     OF(QUEUE, jobq_pg_queue_desc, timeout_us, false),
@@ -881,6 +887,8 @@ static void job_field(jobq_pg_job *job, const char *field)
     else if (listed("stages", field)) job->stages = 2;
     else if (listed("max_attempts", field)) job->max_attempts = 7;
     else if (listed("timeout_us", field)) job->timeout_us = SECOND;
+    else if (listed("expires_us", field)) job->expires_us = SECOND;
+    else if (listed("expires_at_us", field)) job->expires_at_us = JOBQ_DAYS(40000);
     else if (listed("line", field)) job->line = "l";
     else if (listed("on_known", field)) job->on_known = JOBQ_KNOWN_REJECT;
     else if (listed("unique_for", field)) job->unique_for = JOBQ_UNIQUE_LIVE;
@@ -905,6 +913,7 @@ static const struct {
     {"payload", "EFBCSM"}, {"payload_bytes", "EFBCSM"}, {"payload_exact", "EFBCSM"},
     {"headers", "EFBCSM"}, {"trace", "EFBC"}, {"run_at_us", "EFBC"}, {"delay_us", "EFBC"},
     {"priority", "EFBCS"}, {"stages", "EFBC"}, {"max_attempts", "EFBCS"}, {"timeout_us", "EFBCS"},
+    {"expires_us", "EFBCS"}, {"expires_at_us", "EFBC"},
     {"line", "EFBC"}, {"key", "EFB"}, {"on_known", "E"}, {"unique_for", "E"},
     {"at_latest_us", "E"}, {"flow", "EFB"}, {"name", "EFB"}, {"after", "EFB"},
     {"after_count", "EFB"}, {"quiet", "EFBC"},

@@ -450,7 +450,7 @@ verify: .build/verify/jobq.o .build/verify/jobq_pg.o ## compare jobq_pg.h with s
 	@awk -f tests/tools/os.awk $(HEADERS) >&2
 	@awk -f tests/tools/instants.awk $(SQL) >&2
 	@awk -f tests/tools/refusals.awk $(HEADERS) $(SQL) >&2
-	@awk -f tests/tools/steps.awk tests/model/explore_steps.h tests/model/explore_lines.h tests/model/explore_flows.h $(SQL) >&2
+	@awk -f tests/tools/steps.awk tests/model/explore_steps.h tests/model/explore_lines.h tests/model/explore_expiry.h tests/model/explore_flows.h $(SQL) >&2
 	@awk -f tests/tools/settings.awk jobq_pg.h $(SQL) >&2
 	@tests/tools/words.sh
 	@tests/tools/pages.sh

@@ -142,8 +142,9 @@ CREATE OR REPLACE FUNCTION jobq._claim_apart(
     p_limit integer, p_queues integer[], p_priorities smallint[], p_stages smallint[],
     p_after_ats timestamptz[], p_after_ids bigint[], p_kinds integer[], p_suspects boolean,
     p_alone boolean, p_lined boolean[], p_quantum integer, p_low_ids bigint[],
-    p_until_ats timestamptz[], OUT rows tid[], OUT ids bigint[], OUT bytes bigint,
-    OUT walks bigint[], OUT stretches bigint[], OUT ended bigint[], OUT due_us bigint)
+    p_until_ats timestamptz[], p_bytes bigint, OUT rows tid[], OUT ids bigint[],
+    OUT bytes bigint, OUT walks bigint[], OUT stretches bigint[], OUT ended bigint[],
+    OUT due_us bigint)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF p_suspects THEN
@@ -156,6 +157,7 @@ BEGIN
                               p_after_ids, p_kinds, p_lined, p_quantum, p_low_ids,
                               p_until_ats) l;
     END IF;
+    IF p_bytes = 0 THEN walks := NULL; END IF; -- it does not take what it names
     due_us := CASE WHEN ended IS NOT NULL THEN 1 END;
 END $$;
 
@@ -252,7 +254,7 @@ BEGIN
         SELECT a.* INTO v_rows, v_ids, v_bytes, v_saw.walks, v_saw.stretches, v_saw.ended,
                         v_saw.due_us FROM jobq._claim_apart(
             p_limit, p_queues, p_priorities, p_stages, p_after_ats, p_after_ids, p_kinds,
-            p_suspects, p_alone, p_lined, p_quantum, p_low_ids, p_until_ats) a;
+            p_suspects, p_alone, p_lined, p_quantum, p_low_ids, p_until_ats, p_bytes) a;
         IF v_saw.walks <> '{}' OR v_saw.ended <> '{}' THEN RETURN NEXT v_saw; END IF;
     END IF;
     IF p_bytes = 0 AND v_ids IS NOT NULL THEN

@@ -19,8 +19,8 @@
  * continues without faults, and every job and message must end within a bound. The store executes
  * the SQL functions statement by statement: explore_steps.h, explore_store.h. Messages are in
  * explore_outbox.h, crashes of the server and what it forgets in explore_fall.h, schedules and keys
- * in explore_known.h, lines in explore_lines.h, jobs that wait in explore_flows.h and
- * explore_graphs.h.
+ * in explore_known.h, lines in explore_lines.h, jobs that expire in explore_expiry.h, jobs that
+ * wait in explore_flows.h and explore_graphs.h.
  *
  *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
  */
@@ -181,7 +181,8 @@ typedef struct line_walk {
     int64_t after, from, at, due_us;
     jobq_low low;
     uint8_t lane, page, round, had, lines, line[LINES], room[LINES], state[LINES], head[LINES];
-    uint8_t quantum, met, limited, spare; /* bits of jobs; spare: of lines that may give more */
+    uint8_t quantum, met, late, limited; /* bits of jobs */
+    uint8_t spare;                       /* bits of lines that may give more */
     bool walks, moved, more;
 } line_walk;
 
@@ -280,6 +281,7 @@ typedef struct world {
     uint8_t late[JOBS];       /* heartbeats since the last end that decides about a job */
     uint8_t looked[NODES];    /* what its handler knows of the signal: see explore_graphs.h */
     int64_t delays_us[NODES]; /* ... and how long it is to wait for it */
+    int32_t begin_by[JOBS];   /* the tick before which a claimed job has to begin; 0: any */
     uint8_t spawned;          /* ends that named new jobs and were accepted */
     rows rows;
     backend backends[BACKENDS];
@@ -314,6 +316,7 @@ typedef struct setting {
     int permits; /* jobs that may run over all workers: explore_permits.h */
     const char *graph; /* what waits for what: explore_graphs.h */
     bool signal, spawn;
+    const char *expires; /* ticks, of each job; 0: it does not: explore_expiry.h */
 } setting;
 
 /* Threads and stages: one, if not said. */
@@ -363,6 +366,8 @@ static const setting settings[] = {
      .graph = "12s 13c 24a 34c"},
     {.name = "signal", .nodes = 2, .jobs = 1, .switches = 2, .signal = true},
     {.name = "spawn", .nodes = 2, .jobs = 1, .batch = 1, .switches = 2, .spawn = true},
+    {.name = "expiry", .nodes = 2, .jobs = 3, .prefetch = true, .switches = 1,
+     .expires = "\2\3\0"},
     {.name = "pairs", .nodes = 1, .jobs = 3, .pairs = true},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
@@ -425,6 +430,9 @@ static void show_message(world *w);
 static void check_fired(world *w, const jobq_memory *before, int64_t now_us);
 static void check_known(const world *w);
 static void check_permits(world *w);
+static void check_on_time(const world *w, const jobq_job *job);
+static void check_ended(const world *w, const jobq_memory *before, const wire *s);
+static void note_limits(world *w, const backend *b, const wire *s);
 static void check_begun(const world *w, const jobq_memory *before);
 static void produce(world *w, jobq_known how);
 static void begin_schedule(world *w);
@@ -799,15 +807,19 @@ static void executed(world *w, const backend *b, wire *s, const image *before, b
     if (s->request.kind == JOBQ_REQUEST_RECOVER && !s->answer.more) {
         note_burned(w, s->request.worker, s->request.claim);
     }
+    check_ended(w, was, s);
+    note_limits(w, b, s);
     tidy_store(w);
     committed(w, before, s->request.relaxed);
 }
 
-/* As the in-memory queue does it: all at once. */
+/* As the in-memory queue does it: all at once, or, after an error, nothing. */
 static void at_once(const backend *b, wire *s, image *in)
 {
     if (s->request.kind < JOBQ_REQUEST_COUNT) {
+        image was = *in;
         wire_execute(s, memory_of(in), QUEUE_BITS, kinds_of(b->node), b->now_us);
+        if (s->answer.error != JOBQ_OK) *in = was;
         return;
     }
     s->executed = true;
@@ -1030,6 +1042,7 @@ static void take_jobs(const world *w, int n)
     int32_t slot;
 
     while ((slot = jobq__take_job(l, mono_us(w))) >= 0) {
+        check_on_time(w, &l->slots[slot].job);
         if ((kinds_of(n) >> l->slots[slot].job.kind & 1) != 0) continue;
         ((node *)(uintptr_t)&w->nodes[n])->met |= (uint64_t)1 << l->slots[slot].job.kind;
         park(w, l, slot);
@@ -1148,7 +1161,8 @@ static void answer(world *w, int n)
     fix_chance(w, n);
     if (s.request.kind == JOBQ_REQUEST_CLAIM && !s.request.suspects) {
         d->empty = s.answer.claimed.count == 0 && s.answer.claimed.named == 0 &&
-                   s.request.sweep && s.answer.error == JOBQ_OK; /* locked: someone's */
+                   s.answer.claimed.ended_count == 0 && s.request.sweep &&
+                   s.answer.error == JOBQ_OK; /* locked: someone's */
     }
     if (s.request.kind == JOBQ_REQUEST_HEARTBEAT && s.answer.error == JOBQ_OK) d->met = 0;
     wire_answer(&s, &d->loop, mono_us(w));
@@ -1257,6 +1271,7 @@ static void enqueue(world *w, bool early)
     like.kind = (set->kinds || set->paused) && store(w)->job_count == 1 ? 2 : 1;
     like.stages = (int16_t)set->stages;
     if (set->lines != NULL) like.line = set->lines[store(w)->job_count];
+    if (set->expires != NULL) like.expires_us = set->expires[store(w)->job_count] * TICK;
     like.priority = (int16_t)(set->urgent && store(w)->job_count == set->jobs - 1 ? -1 : 0);
     id = jobq_memory_enqueue(store(w), &like, jobq_str_from(NULL), store_us(w));
     if (early) jobq_memory_get(store(w), id)->job.run_at_us = 1999 * TICK;
@@ -1802,6 +1817,39 @@ static void put_decision(digest *g, const jobq_decision *d)
     put(g, d->delay_us == JOBQ_NEVER ? -1 : d->delay_us);
 }
 
+/* The loops' watch, too: see note_limits. */
+static void put_limits(digest *g, const jobq_memory *m)
+{
+    int i;
+
+    for (i = 0; i < m->job_count && set->expires != NULL; i++) {
+        const jobq_memory_job *mj = &jobq__memory_jobs(m)[i];
+        int64_t rest = (mj->expires_at_us - store_us(g->w)) / TICK;
+        put(g, mj->expires_at_us == 0 ? 99 : jobq__max(rest, -8));
+        if (mj->job.state != JOBQ_STATE_RUNNING || g->w->begin_by[i] == 0) continue;
+        put(g, jobq__max(g->w->begin_by[i] - g->w->tick, 0));
+    }
+}
+
+static void put_watch(digest *g, const jobq_loop *l)
+{
+    int32_t i;
+
+    if (set->expires == NULL) return;
+    put(g, ticks(g->w, l->late_mono_us, 0));
+    for (i = l->queued.head; i >= 0 && l->queued.count > 0; i = l->slots[i].next) {
+        put(g, ticks(g->w, l->slots[i].expires_mono_us, 0));
+    }
+}
+
+static void put_ended(digest *g, const jobq_claimed *c)
+{
+    int32_t i;
+
+    for (i = 0; i < c->ended_count; i++) put(g, c->ended[i].kind * 64 + c->ended[i].count);
+    for (i = 0; i < c->count && set->expires != NULL; i++) put(g, c->jobs[i].expires_us / TICK);
+}
+
 static void put_list(digest *g, const jobq_loop *l, const jobq_list *list)
 {
     int32_t i;
@@ -1987,6 +2035,7 @@ static void put_loop(digest *g, const jobq_loop *l)
     put_list(g, l, &l->others);
     put_list(g, l, &l->sent_done);
     put_list(g, l, &l->sent_others);
+    put_watch(g, l);
 }
 
 static void put_answer(digest *g, const wire *s)
@@ -2025,6 +2074,7 @@ static void put_answer(digest *g, const wire *s)
         put_job(g, &c->jobs[i]);
         put(g, instant(g, c->jobs[i].run_at_us));
     }
+    put_ended(g, c);
     if (s->request.kind == JOBQ_REQUEST_HEARTBEAT) put(g, instant(g, news->store_now_us));
 }
 
@@ -2136,6 +2186,7 @@ static void put_jobs(digest *g, const jobq_memory *m)
         put(g, jobq__memory_jobs(m)[i].holds);
         if (job->state == JOBQ_STATE_READY) put(g, instant(g, job->run_at_us));
     }
+    put_limits(g, m);
 }
 
 static void put_rows(digest *g, const jobq_memory *m)
@@ -2169,9 +2220,10 @@ static void put_walk(digest *g, const line_walk *v)
 {
     int i;
 
-    if (set->lines == NULL) return;
+    if (set->lines == NULL && set->expires == NULL) return;
     put(g, walk_label(v->after) * 16 + walk_label(v->from) * 4 + walk_label(v->at));
     put(g, (v->due_us + TICK - 1) / TICK * 4 + v->walks * 2 + v->moved);
+    put(g, v->late);
     put(g, v->lane * 4096 + v->page * 512 + v->round * 64 + v->had * 16 + v->lines);
     put(g, v->met * 64 + v->limited);
     put(g, v->quantum * 1024 + v->spare * 16 + v->more);
@@ -2616,6 +2668,7 @@ static void bound_faults(world *w)
     w->left[MOVE_PRODUCE] = set->known ? PRODUCED : 0;
     bound_known(w);
     bound_lines(w);
+    bound_expiry(w);
     bound_flows(w);
     if (set->crashing == 0) return;
     w->left[MOVE_EXECUTE] = w->left[MOVE_CUT] = w->left[MOVE_CRASH] = 0;

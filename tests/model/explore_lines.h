@@ -296,6 +296,14 @@ static step run_over(txn *t)
     return STEP_claim_lines_lane;
 }
 
+/* Nothing was claimed in this round: there may be more behind what was moved or ended. */
+static step lanes_again(txn *t)
+{
+    line_walk *v = &t->b->walk;
+
+    return t->b->count == v->had && ++v->round < 4 ? STEP_claim_lanes_lock : run_over(t);
+}
+
 static step step_claim_lanes_lock(txn *t)
 {
     const jobq_request *r = &t->s->request;
@@ -314,10 +322,21 @@ static step step_claim_lanes_lock(txn *t)
         }
         if (n == run_end(t)) continue;
         met++;
+        if (note_late(t, i)) continue;
         if (jobq__memory_jobs(t->last)[i].line != 0) v->met |= (uint8_t)(1 << i);
         else t->b->jobs[t->b->count++] = (uint8_t)i;
     }
+    if (v->late != 0) return STEP_claim_fresh_end;
     return v->met != 0 ? STEP_line_up_move : run_over(t);
+}
+
+static step step_claim_fresh_end(txn *t)
+{
+    bool suspects = t->s->request.suspects, moves = t->b->walk.met != 0;
+    uint8_t ended = end_late(t, suspects ? 0 : run_end(t));
+    step then = suspects ? STEP_claim_alive : moves ? STEP_line_up_move : lanes_again(t);
+
+    return end_jobs(t, ended, JOBQ_STATE_CANCELLED, then);
 }
 
 static bool to_move(const txn *t, const jobq_memory *m, int i)
@@ -346,7 +365,7 @@ static step step_line_up_move(txn *t)
         jobq__memory_line_up((jobq_memory *)(uintptr_t)t->last, write_job(t, i), t->b->now_us);
         v->moved = true;
     }
-    return t->b->count == v->had && ++v->round < 4 ? STEP_claim_lanes_lock : run_over(t);
+    return lanes_again(t);
 }
 
 /* ---- the laws -------------------------------------------------------------------------------- */

@@ -60,6 +60,7 @@
 #define STEPS(X)                                                                                   \
     X(claim_lock)                                                                                  \
     X(claim_lines_lane)                                                                            \
+    X(claim_fresh_end)                                                                             \
     X(claim_lanes_lock)                                                                            \
     X(line_up_move)                                                                                \
     X(line_fronts_count)                                                                           \
@@ -172,6 +173,8 @@ static const jobq_ending *item(const txn *t) { return &t->s->request.endings[t->
 
 #include "explore_flows.h"
 
+#include "explore_expiry.h"
+
 /* ---- claim ----------------------------------------------------------------------------------- */
 
 /* Whether a row, locked and read again, is still one that the claim wants. */
@@ -202,6 +205,11 @@ static step step_claim_lock(txn *t)
         jobq__memory_jobs(t->seen)[i].job.state = JOBQ_STATE_SUCCEEDED; /* looked at */
         if (t->s->busy == i + 1 || !lock(t, JOB_ROW + i, UPDATE)) continue;
         if (claimable(t, i)) t->b->jobs[t->b->count++] = (uint8_t)i;
+    }
+    for (i = 0; i < t->b->count; i++) note_late(t, t->b->jobs[i]);
+    if (t->b->walk.late != 0) { /* it goes apart, and its lanes are read again */
+        t->b->count = 0;
+        return r->suspects ? STEP_claim_fresh_end : STEP_claim_lines_lane;
     }
     if (t->b->count == 0) return STEP_claim_alive;
     if (r->bytes > 0) return STEP_claim_mark;
@@ -257,7 +265,11 @@ static step step_claim_mark(txn *t)
         if (mj->job.line != 0 && t->b->walk.walks) {
             mj->holds = (t->b->walk.limited >> t->b->jobs[i] & 1) != 0;
         }
-        claimed->jobs[claimed->count++] = mj->job;
+        claimed->jobs[claimed->count] = mj->job;
+        if (mj->expires_at_us != 0) {
+            claimed->jobs[claimed->count].expires_us = mj->expires_at_us - t->b->now_us;
+        }
+        claimed->count++;
     }
     return STEP_COMMIT;
 }
@@ -270,7 +282,8 @@ static step step_claim_alive(txn *t)
     if (t->b->count > 0 || place < 0) return STEP_RAISE;
     if (jobq__memory_workers(t->seen)[place].dead) return STEP_RAISE;
     t->s->answer.error = JOBQ_OK;
-    return t->s->request.look ? STEP_claim_suspects : STEP_COMMIT;
+    return t->s->request.look && t->s->answer.claimed.ended_count == 0 ? STEP_claim_suspects
+                                                                       : STEP_COMMIT;
 }
 
 static int64_t look(const txn *t, bool *suspects, bool *alone)
@@ -554,6 +567,9 @@ static step step_settle_write(txn *t)
     if (d.delay_us == JOBQ_NEVER && t->b->lives) d.delay_us = 0;
     if (back && mj->job.cancel_requested) {
         d = jobq__end(&mj->job, JOBQ_STATE_CANCELLED);
+    }
+    if (mj->expires_at_us != 0 && d.delay_us != JOBQ_NEVER) {
+        d.delay_us = jobq__max(jobq__min(d.delay_us, mj->expires_at_us - t->b->now_us), 0);
     }
     jobq__memory_apply(mj, &d, t->b->now_us);
     if (item(t)->decision.delay_us == JOBQ_NEVER) mj->job.line = 0;

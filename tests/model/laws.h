@@ -35,6 +35,17 @@ static const char *laws__claimed(const wire *s, const jobq_job *a, const jobq_jo
     return laws__same(&want, b) ? NULL : "law 4: a claim raises the attempt and nothing else";
 }
 
+/* A late job ends in the claim that finds it, and nothing else of it changes. */
+static const char *laws__expired(const jobq_job *a, const jobq_job *b)
+{
+    jobq_job want = *a;
+
+    want.state = JOBQ_STATE_CANCELLED;
+    want.suspect = want.alone = false;
+    return a->state == JOBQ_STATE_READY && laws__same(&want, b)
+               ? NULL : "law 33: a claim took a job that was late, or law 34: ended it otherwise";
+}
+
 static const char *laws__settled(const wire *s, const jobq_job *a, const jobq_job *b)
 {
     const jobq_ending *it = NULL;
@@ -256,6 +267,11 @@ static const char *laws_written(const jobq_memory *before, const jobq_memory *af
         }
         switch ((int)s->request.kind) {
         case JOBQ_REQUEST_CLAIM:
+            if (jobq__memory_jobs(before)[i].expires_at_us != 0 &&
+                jobq__memory_jobs(before)[i].expires_at_us <= now_us) {
+                wrong = laws__expired(a, b);
+                break;
+            }
             wrong = laws__claimed(s, a, b, now_us);
             if (++taken > s->request.limit) wrong = "a claim took more than its limit";
             break;

@@ -160,6 +160,8 @@
  *                  elsewhere, one of your customers, with a line of jobs
  *     schedule     a calendar, and the job or message that it writes
  *     tick         an instant at which a schedule fires
+ *     subscription where messages of a queue, or of a topic, are copied to, for one more reader
+ *     topic        a name for messages that only subscriptions read
  *     partition    an ordered part of a queue's messages; it has an id, and a number in its queue
  *     seq          the number of a message in its partition: 1, 2, 3 ...
  *     delivery     a batch of messages that a handler gets

@@ -85,6 +85,7 @@
  *     jobq_pg_line_set             the rules of a line
  *     jobq_pg_hold                 stops claims from a line or queue for a while
  *     jobq_pg_schedules_set        declares the schedules of a program
+ *     jobq_pg_subscriptions_set    declares the subscriptions of a program
  *     jobq_pg_delivery_conn        the connection of a handler of messages
  *     jobq_pg_delivery_handle      the handle whose schema messages came from
  *     jobq_pg_worker_start         a worker in threads of its own
@@ -569,6 +570,33 @@
  *     to 1024 printable ASCII characters. A key is remembered for a day, for jobs and messages of
  *     the queue together. A worker of your own must VACUUM the table of messages, as ours does.
  *
+ * TOPICS
+ *
+ * A queue of messages has one reader. Others follow it by subscriptions: the enqueue of a message
+ * writes a copy for each of them, in the same transaction. A topic is a queue without partitions,
+ * which only its subscriptions read: register it with 0.
+ *
+ *     jobq_pg_subscription s[] = {
+ *         {.name = "search", .source = "orders", .queue = "search"},
+ *         {.name = "receipts", .source = "orders", .queue = "mail", .kind = "receipt",
+ *          .types = "placed,paid"}};
+ *     jobq_pg_subscriptions_set(pg, NULL, "shop", 1, s, 2, &error);
+ *
+ * COPIES  An ordinary message or job: each reader has its own order, position, lease, retries, dead
+ *     letters and pace, and one that is slow, paused or dead delays no other. A copy keeps the id,
+ *     type, payload and headers of the message, and is opened as one of its queue. Of a known key
+ *     there is no copy. A copy is not copied again.
+ * ORDER  Messages of one order_key stay in their order in each reader; as jobs they share the line
+ *     of that name, and a strict line keeps their order. Without order_key the partition's number
+ *     counts, modulo those of the reader. Of two transactions that overlap, one reader may have
+ *     the one first, and another the other.
+ * SEAM  A message whose enqueue begins after the commit of a subscription has its copy; one that
+ *     was committed before has none. A transaction of a producer is wholly on one side.
+ * JOBS  Headers have "message", its id, and "type". Queue and kind give the policy.
+ * COST  A reader more costs as much as a message more, so put large payloads into a table of yours
+ *     and send an id. INSERTs of yours into the table message are not copied. examples/README.md
+ *     says when to take a log instead.
+ *
  * CITUS
  *
  * A schema is an ordinary one of the server that jobq_pg_migrate connects to, be it a node of
@@ -1008,7 +1036,7 @@ JOBQ_API jobq_error jobq_pg_explain(jobq_pg *pg, PGconn *conn, int64_t id, char 
 
 /* A message to send. Zero fields mean default; strings are borrowed for the call. */
 typedef struct jobq_pg_message {
-    const char *queue;     /* registered with jobq_pg_outbox_register */
+    const char *queue;     /* or topic: registered with jobq_pg_outbox_register */
     const char *order_key; /* chooses the partition: messages of one key keep their order */
     int partition;         /* without order_key: its number, from 0 */
     const char *type;      /* for the handler: 1 to 1024 printable ASCII (default: none) */
@@ -1024,7 +1052,8 @@ typedef struct jobq_pg_message {
 /*
  * jobq_pg_outbox_register -- gives a queue its partitions; the same number again changes nothing.
  *
- * Shape   partitions: a power of two, 1 to 16384; 64 are plenty. *queue_id may be NULL.
+ * Shape   partitions: a power of two, 1 to 16384; 64 are plenty. 0: it is a topic, see TOPICS.
+ *         *queue_id may be NULL.
  * SQL     outbox_register
  * Errors  JOBQ_ERROR_INVALID "partition count mismatch for queue 'q': expected 2, found 4".
  */
@@ -1060,6 +1089,31 @@ JOBQ_API jobq_error jobq_pg_outbox_enqueue(jobq_pg *pg, PGconn *conn,
 JOBQ_API jobq_error jobq_pg_outbox_enqueue_many(jobq_pg *pg, PGconn *conn,
                                                 const jobq_pg_message *messages, size_t count,
                                                 int64_t *ids, jobq_pg_error *error);
+
+/* Where copies of messages go. Zero fields mean default. See TOPICS. */
+typedef struct jobq_pg_subscription {
+    const char *name;   /* of all subscriptions in the schema */
+    const char *source; /* a queue of messages, or a topic */
+    const char *queue;  /* another queue of messages; or, with kind, a queue of jobs */
+    const char *kind;   /* each message becomes a job of this kind (default: it stays a message) */
+    const char *types;  /* those that it takes, such as "placed,paid"; "order.*" takes all that
+                           begin so (default: all, and messages without a type) */
+} jobq_pg_subscription;
+
+/*
+ * jobq_pg_subscriptions_set -- declares all subscriptions of a program. What the same owner
+ * declared before and no longer names is dropped: what was copied is still delivered. Programs call
+ * it when they start.
+ *
+ * Shape   owner, revision: as in jobq_pg_schedules_set, and the same.
+ * SQL     subscriptions_set. In psql: subscribe, unsubscribe, and the view subscriptions.
+ * Tx      own, or yours; unless nothing changes, producers of messages wait for its end.
+ * Errors  JOBQ_ERROR_VERSION, JOBQ_ERROR_INVALID: as there. JOBQ_ERROR_DATABASE: a producer's
+ *         transaction stayed open for a second (55P03); then call it again.
+ */
+JOBQ_API jobq_error jobq_pg_subscriptions_set(jobq_pg *pg, PGconn *conn, const char *owner,
+                                              int64_t revision, const jobq_pg_subscription *list,
+                                              size_t count, jobq_pg_error *error);
 
 /* A partition of an outbox: a row of the view outbox. Instants and durations are 0 where there is
  * none. */
@@ -2894,6 +2948,14 @@ static jobq_error jobq_pg__invalid_at(jobq_pg_error *error, const char *list, si
     return JOBQ_ERROR_INVALID;
 }
 
+/* A program with a higher revision has declared its schedules or subscriptions. */
+static jobq_error jobq_pg__declared_before(jobq_pg_error *error, const char *what,
+                                           const char *owner, int64_t revision)
+{
+    return jobq_pg__fail(error, JOBQ_ERROR_VERSION, "a newer program has declared the %s of %s; "
+                         "revision %lld changes nothing", what, owner, (long long)revision);
+}
+
 #define JOBQ_PG__NAME_RULE "must be 1 to 1024 of [A-Za-z0-9._-], alphanumeric at both ends"
 
 /* Whether a time is so short that somebody meant seconds, or milliseconds. */
@@ -3074,7 +3136,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     "AND pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) "              \
     "'read committed' AND coalesce($3::integer, $2::integer) OPERATOR(pg_catalog.>=) 0 "           \
     "AND coalesce($3::integer OPERATOR(pg_catalog.&) (partitions OPERATOR(pg_catalog.-) 1), "      \
-    "$2::integer) OPERATOR(pg_catalog.<) partitions "                                              \
+    "$2::integer) OPERATOR(pg_catalog.<) partitions AND readers OPERATOR(pg_catalog.=) 0 "         \
     "AND $9::bigint OPERATOR(pg_catalog.<=) message_max) "                                         \
     "INSERT INTO jobq.message (partition_id, type, payload, bytes, headers) "                      \
     "SELECT partition_id, $4::pg_catalog.text, $5, $6, $7 "                                        \
@@ -3097,6 +3159,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
 #define JOBQ_PG__OUTBOX_STATEMENTS(X, V, R, T)                                                     \
     X(OUTBOX_REGISTER, "outbox_register", outbox_register_in, outbox_register_out)                 \
     X(OUTBOX_GROW, "outbox_grow", outbox_grow_in, none)                                            \
+    X(SUBSCRIPTIONS_SET, "_subscriptions_set", subscriptions_in, none)                             \
     X(OUTBOX_ENQUEUE, "_outbox_enqueue_many", messages_in, messages_out)                           \
     X(OUTBOX_ENQUEUE_ONE, "_outbox_enqueue_one", message_in, message_out)                          \
     X(OUTBOX_DIRECT, "_outbox_direct", none, none)                                                 \
@@ -4346,6 +4409,8 @@ typedef struct jobq_pg__known {
     jobq_pg__how how;
     jobq_pg__right right; /* of a plain INSERT */
     unsigned role;        /* ... hash of the role that was asked about */
+    uint64_t queue;       /* ... hash of the queue for which it wrote nothing */
+    unsigned passed;      /* ... how often it was not tried since */
     char *sql; /* compared too: hashes may collide */
 } jobq_pg__known;
 
@@ -4417,7 +4482,8 @@ static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text
     k->hash = text->hash;
     k->how = how;
     k->right = JOBQ_PG__UNASKED;
-    k->role = 0;
+    k->role = k->passed = 0;
+    k->queue = 0;
     k->sql = strcpy((char *)(k + 1), text->sql);
     *chain = k;
     return k;
@@ -5684,7 +5750,7 @@ static const jobq_pg__col jobq_pg__schedules_in[] = {
 /* The answer to an enqueue. */
 typedef struct jobq_pg__written {
     int64_t *ids;     /* the caller's; NULL: not wanted */
-    int32_t count, partitions;
+    int32_t count, partitions, readers;
     int64_t id;
     jobq_str refused, code; /* why nothing was written, and its SQLSTATE */
     bool existed;
@@ -6261,7 +6327,8 @@ static const jobq_pg__col jobq_pg__messages_in[] = {
     JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGES, JOBQ_PG__MESSAGES_WHEN),
     JOBQ_PG__MESSAGES(key, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__COL(NULL, jobq_pg__posting, count, INT4, INT32, 0),
-    JOBQ_PG__COL(NULL, jobq_pg__posting, quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+    JOBQ_PG__COL(NULL, jobq_pg__posting, quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__MESSAGES(order_key, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 
 #define JOBQ_PG__MESSAGE_HEAD                                                                      \
     JOBQ_PG__MESSAGE(queue, TEXT, TEXT, JOBQ_PG__CSTR),                                            \
@@ -6269,7 +6336,8 @@ static const jobq_pg__col jobq_pg__messages_in[] = {
     JOBQ_PG__MESSAGE_COLS(JOBQ_PG__MESSAGE, JOBQ_PG__MESSAGE_WHEN)
 static const jobq_pg__col jobq_pg__message_in[] = {
     JOBQ_PG__MESSAGE_HEAD, JOBQ_PG__MESSAGE(key, TEXT, TEXT, JOBQ_PG__CSTR),
-    JOBQ_PG__MESSAGE(quiet, BOOL, BOOL, JOBQ_PG__NOT), JOBQ_PG__COLS_END};
+    JOBQ_PG__MESSAGE(quiet, BOOL, BOOL, JOBQ_PG__NOT),
+    JOBQ_PG__MESSAGE(order_key, TEXT, TEXT, JOBQ_PG__CSTR), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__message_direct_in[] = {
     JOBQ_PG__MESSAGE_HEAD, JOBQ_PG__MESSAGE(quiet, BOOL, BOOL, JOBQ_PG__NOT),
     JOBQ_PG__COL_OF(NULL, message_size, INT8), JOBQ_PG__COLS_END};
@@ -6293,7 +6361,8 @@ static const jobq_pg__col jobq_pg__outbox_queue_in[] = {
     JOBQ_PG__COL(NULL, jobq_pg__posting, largest, INT8, INT64, 0), JOBQ_PG__COLS_END};
 static const jobq_pg__col jobq_pg__outbox_queue_out[] = {
     JOBQ_PG__WRITTEN("id", id, INT4, INT64), JOBQ_PG__REFUSAL,
-    JOBQ_PG__WRITTEN("partitions", partitions, INT4, INT32), JOBQ_PG__COLS_END};
+    JOBQ_PG__WRITTEN("partitions", partitions, INT4, INT32),
+    JOBQ_PG__WRITTEN("readers", readers, INT4, INT32), JOBQ_PG__COLS_END};
 
 /* The arguments and the answer of outbox_register and outbox_grow. */
 typedef struct jobq_pg__outbox {
@@ -6314,6 +6383,25 @@ static const jobq_pg__col jobq_pg__outbox_grow_in[] = {
     JOBQ_PG__OUTBOX(NULL, queue, TEXT, TEXT, JOBQ_PG__CSTR),
     JOBQ_PG__OUTBOX(NULL, partitions, INT4, INT32, 0), JOBQ_PG__OUTBOX(NULL, anyway, BOOL, BOOL, 0),
     JOBQ_PG__COLS_END};
+
+/* The arguments of subscriptions_set. */
+typedef struct jobq_pg__subscribing {
+    const char *owner;
+    int64_t revision;
+    const jobq_pg_subscription *list;
+    int32_t count;
+} jobq_pg__subscribing;
+
+static const jobq_pg__list jobq_pg__subscriptions =
+    JOBQ_PG__LIST_APART(jobq_pg__subscribing, list, count);
+
+#define JOBQ_PG__SUBSCRIPTION(field) \
+    JOBQ_PG__LIST(NULL, subscriptions, jobq_pg_subscription, field, TEXT, TEXT, JOBQ_PG__CSTR)
+static const jobq_pg__col jobq_pg__subscriptions_in[] = {
+    JOBQ_PG__COL(NULL, jobq_pg__subscribing, owner, TEXT, TEXT, JOBQ_PG__CSTR),
+    JOBQ_PG__COL(NULL, jobq_pg__subscribing, revision, INT8, INT64, 0),
+    JOBQ_PG__SUBSCRIPTION(name), JOBQ_PG__SUBSCRIPTION(source), JOBQ_PG__SUBSCRIPTION(queue),
+    JOBQ_PG__SUBSCRIPTION(kind), JOBQ_PG__SUBSCRIPTION(types), JOBQ_PG__COLS_END};
 #endif /* JOBQ_PG_NO_OUTBOX */
 
 /* One row more than the limit shows that there are more. */
@@ -7522,9 +7610,10 @@ static jobq_error jobq_pg__seal_headers(const jobq_pg *pg, jobq_str *headers, jo
     size_t room = headers->len + sizeof pg->seal_name + 16, at = 0, start;
     char *text;
 
-    if (jobq_json_member(*headers, "seal").ptr != NULL)
-        return jobq_pg__invalid(error, "headers",
-                                "must not have \"seal\", which jobq_pg_desc.seal writes");
+    if (jobq_json_member(*headers, "seal").ptr != NULL ||
+        jobq_json_member(*headers, "seal_from").ptr != NULL)
+        return jobq_pg__invalid(error, "headers", "must not have \"seal\" or \"seal_from\", "
+                                "which jobq_pg_desc.seal and copies write");
     text = (char *)malloc(room);
     if (text == NULL) return jobq_pg__no_memory(error);
     start = (size_t)snprintf(text, room, "{\"seal\": \"%s\"", pg->seal_name);
@@ -7590,11 +7679,17 @@ static void jobq_pg__seal_of(char name[68], jobq_str headers, jobq_str payload, 
     snprintf(name, 68, "%.*s", (int)(value.len > 66 ? 64 : value.len - 2), value.ptr + 1);
 }
 
+/* The queue or topic that a sealed message was sent to, if this is a copy: see TOPICS. */
+static bool jobq_pg__copied_from(char from[JOBQ_NAME_MAX + 1], jobq_str headers)
+{
+    return jobq_json_text(headers, "seal_from", from, JOBQ_NAME_MAX + 1) == JOBQ_OK;
+}
+
 JOBQ_API jobq_error jobq_pg_unseal(const jobq_pg *pg, const char *queue, const char *kind,
                                    jobq_str headers, jobq_str payload, bool *bytes, char **out,
                                    size_t *size, jobq_pg_error *error)
 {
-    char name[68];
+    char name[68], from[JOBQ_NAME_MAX + 1];
     jobq_pg_error local;
     jobq_pg_seal seal;
 
@@ -7607,6 +7702,10 @@ JOBQ_API jobq_error jobq_pg_unseal(const jobq_pg *pg, const char *queue, const c
     seal.name = name;
     seal.queue = queue;
     seal.kind = kind;
+    if (jobq_pg__copied_from(from, headers)) {
+        seal.queue = from;
+        seal.kind = NULL;
+    }
     seal.in = payload;
     if (pg->open == NULL) {
         snprintf(seal.why, sizeof seal.why, "this program has no jobq_pg_desc.open");
@@ -9420,7 +9519,8 @@ JOBQ_API jobq_error jobq_pg_outbox_register(jobq_pg *pg, PGconn *conn, const cha
 
     JOBQ_ASSERT(pg != NULL);
     if (error == NULL) error = &local;
-    if (jobq_pg__partitions_invalid(queue, partitions, error)) return JOBQ_ERROR_INVALID;
+    if (jobq_pg__partitions_invalid(queue, partitions == 0 ? 1 : partitions, error))
+        return JOBQ_ERROR_INVALID;
     memset(&outbox, 0, sizeof outbox);
     outbox.queue = queue;
     outbox.partitions = partitions;
@@ -9447,6 +9547,24 @@ JOBQ_API jobq_error jobq_pg_outbox_grow(jobq_pg *pg, PGconn *conn, const char *q
     outbox.partitions = partitions;
     outbox.anyway = anyway;
     return jobq_pg__ask(pg, conn, JOBQ_PG__OUTBOX_GROW, &outbox, NULL, error);
+}
+
+JOBQ_API jobq_error jobq_pg_subscriptions_set(jobq_pg *pg, PGconn *conn, const char *owner,
+                                              int64_t revision, const jobq_pg_subscription *list,
+                                              size_t count, jobq_pg_error *error)
+{
+    jobq_pg__subscribing from = {owner, revision, list, (int32_t)count};
+    jobq_pg_error local;
+    int64_t taken = 0;
+    jobq_error code;
+
+    JOBQ_ASSERT(pg != NULL && (list != NULL || count == 0));
+    if (error == NULL) error = &local;
+    if (count > INT32_MAX / 2)
+        return jobq_pg__invalid(error, "count", "too many for one statement");
+    code = jobq_pg__ask(pg, conn, JOBQ_PG__SUBSCRIPTIONS_SET, &from, &taken, error);
+    if (code != JOBQ_OK || taken) return code;
+    return jobq_pg__declared_before(error, "subscriptions", owner, revision);
 }
 
 /* -- enqueue -- */
@@ -9543,20 +9661,29 @@ static const jobq_pg__sealable jobq_pg__message_content = {
     offsetof(jobq_pg_message, payload)};
 
 /* Sends a plain INSERT if the role may, as jobq_pg_enqueue does. If it writes nothing, the SQL
- * function tells why. */
+ * function tells why, or writes copies. Then it is not tried for the next 100 of that queue. */
 static jobq_error jobq_pg__outbox_sealed(jobq_pg *pg, PGconn *conn, const jobq_pg_message *m,
                                          int64_t *id, jobq_pg_error *error)
 {
     PGconn *mine = NULL;
     bool done = false;
+    uint64_t queue = jobq_pg__hash(JOBQ_PG__HASH_SEED, m->queue);
+    jobq_pg__known *direct;
+    bool tries;
     jobq_error code = jobq_pg__borrow(pg, conn, &mine, error);
 
     if (code != JOBQ_OK) return code;
     if (conn == NULL) conn = mine;
-    if (m->key == NULL)
+    direct = jobq_pg__known_of(conn, &pg->texts[JOBQ_PG__OUTBOX_ENQUEUE_DIRECT]);
+    tries = m->key == NULL && direct != NULL && (direct->queue != queue || direct->passed++ >= 100);
+    if (tries)
         code = jobq_pg__direct_send(pg, conn, JOBQ_PG__OUTBOX_DIRECT,
                                     JOBQ_PG__OUTBOX_ENQUEUE_DIRECT, m, id, &done, error);
     if (code == JOBQ_OK && !done) code = jobq_pg__outbox_one(pg, conn, m, id, error);
+    if (tries) {
+        direct->queue = code == JOBQ_OK && !done ? queue : 0;
+        direct->passed = 0;
+    }
     if (mine != NULL) jobq_pg__give_back(pg, mine, JOBQ_PG__BY_US);
     return code;
 }
@@ -9621,8 +9748,12 @@ static jobq_error jobq_pg__copy_messages(jobq_pg *pg, PGconn *conn, const void *
         from.largest = size > from.largest ? size : from.largest;
     }
     code = jobq_pg__post(pg, conn, JOBQ_PG__OUTBOX_QUEUE, &from, &queue, error);
-    if (code == JOBQ_OK && queue.id == 0) /* in a schema that Citus distributes */
-        return jobq_pg__post_many(pg, conn, messages, count, NULL, error);
+    if (code == JOBQ_OK && (queue.id == 0 || queue.readers > 0)) { /* on Citus, or with copies */
+        for (i = 0; i < count && code == JOBQ_OK; i += 1000)
+            code = jobq_pg__post_many(pg, conn, messages + i, count - i < 1000 ? count - i : 1000,
+                                      NULL, error);
+        return code;
+    }
     if (code == JOBQ_OK)
         code = jobq_pg__copy_begin(&copying, conn, pg->texts[JOBQ_PG__OUTBOX_COPY].sql, error);
     if (code != JOBQ_OK) return code;
@@ -10266,9 +10397,7 @@ JOBQ_API jobq_error jobq_pg_schedules_set(jobq_pg *pg, PGconn *conn, const char 
         code = jobq_pg__ask(pg, conn, JOBQ_PG__SCHEDULES_SET, &from, &taken, error);
     jobq_pg__lent_drop(&lent);
     if (code != JOBQ_OK || taken) return code;
-    jobq_pg__fail(error, JOBQ_ERROR_VERSION, "a newer program has declared the schedules of %s; "
-                  "revision %lld changes nothing", owner, (long long)revision);
-    return JOBQ_ERROR_VERSION;
+    return jobq_pg__declared_before(error, "schedules", owner, revision);
 }
 
 /* ---- >>work: the worker's state -------------------------------------------------------------- */
@@ -17969,6 +18098,8 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    key_keep interval NOT NULL DEFAULT '1 day' CHECK (key_keep >= '0'),\n"
 "    payload_max integer NOT NULL DEFAULT 1048576 CHECK (payload_max >= 0),\n"
 "    partitions smallint NOT NULL DEFAULT 0 CHECK (partitions >= 0),\n"
+"    topic boolean NOT NULL DEFAULT false,\n"
+"    readers integer NOT NULL DEFAULT 0,\n"
 "    message_max integer NOT NULL DEFAULT 65536 CHECK (message_max >= 0),\n"
 "    paused_at timestamptz,\n"
 "    hold_until timestamptz,\n"
@@ -18006,10 +18137,10 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    timeout_us bigint CHECK (timeout_us >= 0),\n"
 "    history boolean,\n"
 "    retention text CHECK (retention IN ('short', 'medium', 'long')),\n"
-"    CHECK (num_nulls(backoff_curve, backoff_base_us, backoff_cap_us, backoff_floor_us,\n"
+"    CHECK (num_nulls(backoff_curve, backoff_base_us, backoff_cap_us, backoff_floor_us,\n",
 "                     backoff_jitter_permille) IN (0, 5)),\n"
 "    UNIQUE (queue_id, name),\n"
-"    UNIQUE (queue, name),\n",
+"    UNIQUE (queue, name),\n"
 "    FOREIGN KEY (queue_id, queue, payload_max) REFERENCES jobq.queue (id, name, payload_max)\n"
 "        ON UPDATE CASCADE ON DELETE CASCADE\n"
 ");\n"
@@ -18112,9 +18243,9 @@ static const char *const jobq_pg__sql_001_tables[] = {
 ") WITH (fillfactor = 45, vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0.02,\n"
 "        autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_cost_delay = 0,\n"
 "        autovacuum_analyze_scale_factor = 0.2, autovacuum_analyze_threshold = 50000);\n"
-"CREATE INDEX job_lane ON jobq.job (queue_id, priority, stage, run_at, id)\n"
+"CREATE INDEX job_lane ON jobq.job (queue_id, priority, stage, run_at, id)\n",
 "    WHERE NOT suspect AND line IS NULL;\n"
-"CREATE INDEX job_line ON jobq.job (queue_id, priority, stage, line, run_at DESC, id DESC)\n",
+"CREATE INDEX job_line ON jobq.job (queue_id, priority, stage, line, run_at DESC, id DESC)\n"
 "    WHERE NOT suspect AND line IS NOT NULL;\n"
 "CREATE INDEX job_suspect ON jobq.job (queue_id, priority, stage, run_at, id) WHERE suspect;\n"
 "CREATE INDEX job_flow ON jobq.job (flow_id) WHERE flow_id > 0;\n"
@@ -18222,11 +18353,11 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    rate_us bigint CHECK (rate_us >= 0),\n"
 "    rate_count integer CHECK (rate_count >= 0),\n"
 "    rate_burst integer CHECK (rate_burst >= 1),\n"
-"    running_max integer CHECK (running_max >= 0),\n"
+"    running_max integer CHECK (running_max >= 0),\n",
 "    weight smallint NOT NULL DEFAULT 1 CHECK (weight BETWEEN 1 AND 100),\n"
 "    strict boolean,\n"
 "    name text COLLATE \"C\" NOT NULL,\n"
-"    hold_why text,\n",
+"    hold_why text,\n"
 "    jobs bigint[] NOT NULL DEFAULT '{}',\n"
 "    PRIMARY KEY (queue_id, no)\n"
 ") WITH (fillfactor = 50);\n"
@@ -18332,10 +18463,10 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "    last_id bigint,\n"
 "    skipped_at timestamptz,\n"
 "    paused_at timestamptz,\n"
-"    starts_at timestamptz,\n"
+"    starts_at timestamptz,\n",
 "    ends_at timestamptz,\n"
 "    max_attempts integer CHECK (max_attempts >= 1),\n"
-"    priority smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -9 AND 9),\n",
+"    priority smallint NOT NULL DEFAULT 0 CHECK (priority BETWEEN -9 AND 9),\n"
 "    partition smallint,\n"
 "    name text COLLATE \"C\" NOT NULL UNIQUE,\n"
 "    owner text COLLATE \"C\",\n"
@@ -18432,12 +18563,24 @@ static const char *const jobq_pg__sql_001_tables[] = {
 "CREATE INDEX dead_letter_open ON jobq.dead_letter (deadline NULLS FIRST, id)\n"
 "    WHERE status IN ('pending', 'reprocessing');\n"
 "CREATE INDEX dead_letter_failed_at ON jobq.dead_letter (status, failed_at);\n"
+"CREATE TABLE jobq.subscription (\n"
+"    id integer GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
+"    source_id integer NOT NULL REFERENCES jobq.queue ON DELETE CASCADE,\n",
+"    queue_id integer NOT NULL REFERENCES jobq.queue ON DELETE CASCADE,\n"
+"    kind_id integer REFERENCES jobq.kind ON DELETE CASCADE,\n"
+"    created_at timestamptz NOT NULL DEFAULT statement_timestamp(),\n"
+"    name text COLLATE \"C\" NOT NULL UNIQUE,\n"
+"    owner text COLLATE \"C\",\n"
+"    types text[]\n"
+");\n"
+"CREATE UNIQUE INDEX subscription_of\n"
+"    ON jobq.subscription (source_id, queue_id, coalesce(kind_id, 0));\n"
 "CREATE TYPE jobq.delivery AS (\n"
 "    answer \"char\", acked bigint, last bigint, tried bigint[], lost bigint, worker bigint,\n"
 "    claim bigint, beat bigint, wait_us bigint, failures bigint, effective bigint,\n"
 "    successes bigint, error text, created_ats timestamptz[], types text[], payloads jsonb[],\n"
 "    bytes bytea[], headers jsonb[], cut boolean\n"
-");\n",
+");\n"
 "CREATE TABLE jobq.operation (\n"
 "    id bigint GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY,\n"
 "    at timestamptz NOT NULL,\n"
@@ -21947,6 +22090,7 @@ static const char *const jobq_pg__sql_house[] = {
 "    PERFORM jobq._sequence_restored('jobq.quota', max(q.id)) FROM jobq.quota q;\n"
 "    PERFORM jobq._sequence_restored('jobq.kind', max(k.id)) FROM jobq.kind k;\n"
 "    PERFORM jobq._sequence_restored('jobq.schedule', max(s.id)) FROM jobq.schedule s;\n"
+"    PERFORM jobq._sequence_restored('jobq.subscription', max(s.id)) FROM jobq.subscription s;\n"
 "    PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq._id_beyond(greatest(\n"
 "        pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),\n"
 "        (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));\n"
@@ -21973,14 +22117,20 @@ static const char *const jobq_pg__sql_outbox[] = {
 "CREATE OR REPLACE FUNCTION jobq.outbox_register(\n"
 "    p_queue text, p_partitions integer, OUT queue_id integer, OUT partitions integer)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE v_topic boolean;\n"
 "BEGIN\n"
-"    PERFORM jobq._check_partitions(p_partitions);\n"
+"    IF p_partitions <> 0 IS NOT FALSE THEN\n"
+"        PERFORM jobq._check_partitions(p_partitions);\n"
+"    END IF;\n"
 "    queue_id := jobq._queue_id(p_queue);\n"
-"    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id;\n"
-"    IF partitions > 0 THEN RETURN; END IF;\n"
-"    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id FOR UPDATE;\n"
-"    IF partitions > 0 THEN RETURN; END IF;\n"
-"    PERFORM jobq._outbox_widen(queue_id, 0, p_partitions);\n"
+"    SELECT q.partitions, q.topic INTO partitions, v_topic\n"
+"    FROM jobq.queue q WHERE q.id = queue_id;\n"
+"    IF partitions > 0 OR v_topic THEN RETURN; END IF;\n"
+"    SELECT q.partitions, q.topic INTO partitions, v_topic\n"
+"    FROM jobq.queue q WHERE q.id = queue_id FOR UPDATE;\n"
+"    IF partitions > 0 OR v_topic THEN RETURN; END IF;\n"
+"    UPDATE jobq.queue q SET topic = true WHERE q.id = queue_id AND p_partitions = 0;\n"
+"    PERFORM jobq._outbox_widen(queue_id, 0, p_partitions) WHERE p_partitions > 0;\n"
 "    partitions := p_partitions;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._check_partitions(p_count integer) RETURNS void\n"
@@ -22044,18 +22194,19 @@ static const char *const jobq_pg__sql_outbox[] = {
 "RETURNS TABLE (partition_id bigint, queue_id integer, number smallint)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
-"    RETURN QUERY SELECT p.id, p.queue_id, p.number FROM jobq.partition p\n"
+"    RETURN QUERY SELECT p.id, p.queue_id, p.number FROM jobq.partition p\n",
 "                 WHERE p.queue_id = ANY (p_queues) ORDER BY p.id;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._outbox_hash(p_key text) RETURNS integer\n"
 "LANGUAGE plpgsql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n",
+"BEGIN\n"
 "    RETURN ('x' || encode(substr(sha256(convert_to(p_key, 'UTF8')), 1, 2), 'hex'))::bit(16)\n"
 "           ::integer;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._outbox_queue(\n"
 "    p_queue text, p_lowest bigint, p_highest bigint, p_size bigint, OUT id integer,\n"
-"    OUT partitions integer, OUT refused text, OUT code text)\n"
+"    OUT partitions integer, OUT refused text, OUT code text, OUT readers integer,\n"
+"    OUT topic boolean)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "DECLARE v_max integer;\n"
 "BEGIN\n"
@@ -22064,11 +22215,15 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN\n"
 "        BEGIN\n"
 "            PERFORM FROM jobq.queue q WHERE q.name = p_queue COLLATE \"C\" FOR SHARE;\n"
+"            PERFORM FROM jobq.queue q JOIN jobq.subscription s ON s.source_id = q.id\n"
+"            JOIN jobq.queue r ON r.id = s.queue_id AND s.kind_id IS NULL\n"
+"            WHERE q.name = p_queue COLLATE \"C\" FOR SHARE OF r;\n"
 "            RAISE EXCEPTION USING ERRCODE = 'JQ000';\n"
 "        EXCEPTION WHEN SQLSTATE 'JQ000' THEN NULL; -- the lock is gone with the subtransaction\n"
 "        END;\n"
 "    END IF;\n"
-"    SELECT q.id, q.partitions, q.message_max INTO id, partitions, v_max\n"
+"    SELECT q.id, q.partitions, q.message_max, q.readers, q.topic\n"
+"    INTO id, partitions, v_max, readers, topic\n"
 "    FROM jobq.queue q WHERE q.name = p_queue COLLATE \"C\";\n"
 "    code := '22023';\n"
 "    IF EXISTS (SELECT FROM jobq.tenant) AND NOT jobq._tenant_writes(p_queue) THEN\n"
@@ -22076,13 +22231,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                          'tenant''s, and grant_enqueue gave it no such outbox', session_user,\n"
 "                          p_queue);\n"
 "        code := '42501';\n"
-"    ELSIF id IS NULL OR partitions = 0 THEN\n"
+"    ELSIF id IS NULL OR (partitions = 0 AND NOT topic) THEN\n"
 "        refused := format('queue ''%s'' is not registered', p_queue);\n"
 "        code := 'JQ003';\n"
-"    ELSIF p_highest >= partitions OR p_lowest < 0 THEN\n"
+"    ELSIF p_highest >= greatest(partitions, 1) OR p_lowest < 0 THEN\n"
 "        refused := format('partition %s is out of range for queue ''%s'' (max %s)',\n"
 "                          CASE WHEN p_lowest < 0 THEN p_lowest ELSE p_highest END, p_queue,\n"
-"                          partitions);\n"
+"                          greatest(partitions, 1));\n"
 "    ELSIF p_size > v_max THEN\n"
 "        refused := format('payload size %s exceeds maximum %s', p_size, v_max);\n"
 "    ELSE\n"
@@ -22092,8 +22247,8 @@ static const char *const jobq_pg__sql_outbox[] = {
 "CREATE OR REPLACE FUNCTION jobq._outbox_enqueue_many(\n"
 "    p_queue text, p_partitions integer[], p_hashes integer[], p_types text[],\n"
 "    p_payloads jsonb[], p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer,\n"
-"    p_notify boolean, OUT ids bigint[], OUT existed boolean[], OUT refused text,\n"
-"    OUT code text)\n"
+"    p_notify boolean, p_order_keys text[] DEFAULT NULL, OUT ids bigint[],\n"
+"    OUT existed boolean[], OUT refused text, OUT code text)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "#variable_conflict use_variable\n"
 "DECLARE v_queue record;\n"
@@ -22116,17 +22271,23 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    SELECT v_queue.id::bigint * 32768 + coalesce(u.hash & (v_queue.partitions - 1),\n"
 "                                                 u.partition, 0),\n"
 "           u.id, u.type, u.payload, u.bytes, u.headers\n"
-"    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed,\n"
+"    FROM (SELECT unnest(ids) AS id, unnest(existed) AS existed,\n",
 "                 unnest(p_partitions) AS partition, unnest(p_hashes) AS hash,\n"
 "                 unnest(p_types) AS type, unnest(p_payloads) AS payload,\n"
 "                 unnest(p_bytes) AS bytes, unnest(p_headers) AS headers) AS u\n"
-"    WHERE u.existed IS NOT TRUE;\n"
+"    WHERE u.existed IS NOT TRUE AND NOT v_queue.topic;\n"
+"    IF v_queue.readers > 0 THEN\n"
+"        PERFORM jobq._outbox_copy(v_queue.id, ids, existed, p_partitions, p_hashes,\n"
+"                                 p_order_keys, p_types, p_payloads, p_bytes, p_headers,\n"
+"                                 p_notify);\n"
+"    END IF;\n"
 "    IF p_notify THEN PERFORM jobq._wake(v_queue.id, 1); END IF;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._outbox_enqueue_one(\n"
 "    p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,\n"
 "    p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,\n"
-"    OUT id bigint, OUT existed boolean, OUT refused text, OUT code text)\n",
+"    p_order_key text DEFAULT NULL, OUT id bigint, OUT existed boolean, OUT refused text,\n"
+"    OUT code text)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "#variable_conflict use_column\n"
 "DECLARE\n"
@@ -22148,6 +22309,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "            v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;\n"
 "        IF existed THEN RETURN; END IF;\n"
 "    END IF;\n"
+"    IF v_queue.readers > 0 THEN\n"
+"        PERFORM jobq._outbox_copy(\n"
+"            v_queue.id, ARRAY[id], NULL, ARRAY[p_partition], ARRAY[p_hash],\n"
+"            ARRAY[p_order_key], ARRAY[p_type], ARRAY[p_payload], ARRAY[p_bytes],\n"
+"            ARRAY[p_headers], p_notify);\n"
+"    END IF;\n"
+"    IF v_queue.topic THEN RETURN; END IF;\n"
 "    v_partition := v_queue.id::bigint * 32768\n"
 "                   + coalesce(p_hash & (v_queue.partitions - 1), p_partition, 0);\n"
 "    INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)\n"
@@ -22178,13 +22346,13 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    END IF;\n"
 "    SELECT e.* INTO v FROM jobq._outbox_enqueue_one(\n"
 "        queue, partition, jobq._outbox_hash(order_key), type, payload, bytes, headers, key,\n"
-"        notify) e;\n"
+"        notify, order_key) e;\n"
 "    IF v.refused IS NOT NULL THEN -- its first word is the argument\n"
 "        RAISE EXCEPTION '%', v.refused\n"
 "            USING ERRCODE = v.code, COLUMN = split_part(v.refused, ' ', 1);\n"
 "    END IF;\n"
 "    RETURN v.id;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq._outbox_direct() RETURNS boolean\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
@@ -22208,7 +22376,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "SET enable_bitmapscan = off SET enable_sort = off SET jit = off\n"
 "SET plan_cache_mode = force_generic_plan AS $$\n"
 "DECLARE\n"
-"    v_over boolean := p.mark_xid < pg_snapshot_xmin(pg_current_snapshot());\n",
+"    v_over boolean := p.mark_xid < pg_snapshot_xmin(pg_current_snapshot());\n"
 "    v_long boolean := clock_timestamp() NOT BETWEEN p.mark_at\n"
 "                      AND p.mark_at + interval '1 second';\n"
 "    v_open integer := CASE WHEN p.swept > p.settled THEN p.swept_open ELSE 0 END;\n"
@@ -22264,7 +22432,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._outbox_look(\n"
 "    p_queues integer[], p_after bigint, p_limit integer, p_sweep boolean,\n"
-"    p_below_from bigint DEFAULT NULL, p_below_to bigint DEFAULT NULL)\n"
+"    p_below_from bigint DEFAULT NULL, p_below_to bigint DEFAULT NULL)\n",
 "RETURNS TABLE (partition_id bigint, waiting bigint, due_us bigint, worker bigint, claim bigint,\n"
 "               beat bigint, lease_us bigint, below boolean, acked bigint)\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
@@ -22285,7 +22453,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                   WHERE m.partition_id = part.id AND m.id > p.bound), p.acked\n"
 "        FROM (SELECT q.id::bigint * 32768 AS first, q.partitions FROM jobq.queue q\n"
 "              WHERE q.id = ANY (p_queues) AND q.paused_at IS NULL\n"
-"              ORDER BY q.id OFFSET 0) AS q\n",
+"              ORDER BY q.id OFFSET 0) AS q\n"
 "        CROSS JOIN LATERAL generate_series(greatest(q.first, p_after + 1),\n"
 "                                           q.first + q.partitions - 1) AS part (id)\n"
 "        CROSS JOIN LATERAL (\n"
@@ -22334,7 +22502,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "          AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]) AS m);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._outbox_messages(\n"
-"    p_partition_id bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],\n"
+"    p_partition_id bigint, p_ids bigint[], p_first bigint, OUT created_ats timestamptz[],\n",
 "    OUT types text[], OUT payloads jsonb[], OUT bytes bytea[], OUT headers jsonb[])\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET enable_bitmapscan = off SET enable_nestloop = off SET enable_mergejoin = off\n"
@@ -22357,7 +22525,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "          WHERE m.partition_id = p_partition_id\n"
 "            AND m.id BETWEEN p_ids[1] AND p_ids[cardinality(p_ids)]\n"
 "          ORDER BY m.id) AS m;\n"
-"    IF v_ids = p_ids THEN RETURN; END IF;\n",
+"    IF v_ids = p_ids THEN RETURN; END IF;\n"
 "    RAISE EXCEPTION 'messages % to % of partition %: only % found', p_first,\n"
 "        p_first + cardinality(p_ids) - 1, p_partition_id, coalesce(cardinality(v_ids), 0)\n"
 "        USING ERRCODE = 'XX001', HINT = 'After a restore: select jobq.renew(home => true).';\n"
@@ -22407,7 +22575,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._outbox_limit(p_partition_id bigint) RETURNS integer\n"
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"BEGIN\n"
+"BEGIN\n",
 "    RETURN (SELECT q.message_max FROM jobq.queue q\n"
 "            WHERE q.id = p_partition_id >> 15 AND q.paused_at IS NULL);\n"
 "END $$;\n"
@@ -22438,7 +22606,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                'the worker could not receive this message: too large, or the network too '\n"
 "                'slow'], ARRAY[(\n"
 "            SELECT count(*) FROM unnest(v.tried) t WHERE t >= p.acked)::integer]);\n"
-"        PERFORM jobq._outbox_delete(p.id, v_ids[:1]);\n",
+"        PERFORM jobq._outbox_delete(p.id, v_ids[:1]);\n"
 "        v.tried := ARRAY(SELECT t FROM unnest(v.tried) t WHERE t > p.acked ORDER BY t DESC);\n"
 "        p.tried := v.tried;\n"
 "        RETURN;\n"
@@ -22493,7 +22661,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                           + p.lease_us * interval '1 microsecond' END,\n"
 "        beat_at = statement_timestamp(), run_at = p.run_at, failures = p.failures,\n"
 "        effective = p.effective, successes = p.successes, tried = p.tried, error = p.error,\n"
-"        base = p.base, numbered = p.numbered, reached = p.reached, settled = p.settled,\n"
+"        base = p.base, numbered = p.numbered, reached = p.reached, settled = p.settled,\n",
 "        swept = p.swept, swept_xid = p.swept_xid, swept_open = p.swept_open, mark = p.mark,\n"
 "        mark_xid = p.mark_xid, mark_at = p.mark_at, ids = coalesce(p.ids, r.ids)\n"
 "    WHERE r.ctid = ANY (ARRAY(\n"
@@ -22526,7 +22694,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        v.answer := 'b';\n"
 "    ELSIF p.worker IS NOT NULL AND NOT v_own\n"
 "          AND (v_now BETWEEN p.beat_at AND p.lease_until\n"
-"               OR (p.worker, p.claim, p.beat) IS DISTINCT FROM\n",
+"               OR (p.worker, p.claim, p.beat) IS DISTINCT FROM\n"
 "                  (p_watched_worker, p_watched_claim, p_watched_beat)) THEN\n"
 "        v.answer := 'o';\n"
 "        v.worker := p.worker;\n"
@@ -22589,7 +22757,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    PERFORM jobq._commit_waits(true);\n"
 "    SELECT p.* INTO v_row FROM jobq.partition p\n"
 "    WHERE p.id >= p_partition_id AND p.id <= p_partition_id ORDER BY p.id DESC LIMIT 1\n"
-"    FOR NO KEY UPDATE SKIP LOCKED;\n"
+"    FOR NO KEY UPDATE SKIP LOCKED;\n",
 "    IF NOT FOUND OR v_row.beat <> v_beat THEN\n"
 "        v.answer := 'b';\n"
 "        v.lost := 0;\n"
@@ -22623,7 +22791,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    p_dead_errors text[], p_dead_attempts integer[], p_most integer, p_raise boolean,\n"
 "    p_relaxed boolean DEFAULT false, p_bytes bigint DEFAULT NULL,\n"
 "    p_sweep boolean DEFAULT false)\n"
-"RETURNS jobq.delivery LANGUAGE plpgsql\n",
+"RETURNS jobq.delivery LANGUAGE plpgsql\n"
 "SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
@@ -22688,7 +22856,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "DECLARE\n"
 "    v_lost bigint[] := '{}';\n"
 "    v record;\n"
-"BEGIN\n"
+"BEGIN\n",
 "    FOR v IN SELECT * FROM unnest(p_partition_ids, p_claims) AS u (partition_id, claim)\n"
 "             ORDER BY u.partition_id LOOP\n"
 "        PERFORM FROM jobq.partition r\n"
@@ -22715,7 +22883,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "        (SELECT max(m.id) FROM jobq.message m WHERE m.id < v_drawn),\n"
 "        (SELECT max(greatest(p.mark, p.settled)) FROM jobq.partition p)));\n"
 "    UPDATE jobq.partition p\n"
-"    SET base = p.acked, numbered = p.acked + cardinality(kept.ids), ids = kept.ids,\n",
+"    SET base = p.acked, numbered = p.acked + cardinality(kept.ids), ids = kept.ids,\n"
 "        tried = '{}', beat = p.beat + 1, reading = 0, worker = NULL, claim = NULL,\n"
 "        lease_us = NULL, lease_until = NULL\n"
 "    FROM jobq.partition r CROSS JOIN LATERAL (SELECT ARRAY(\n"
@@ -22769,7 +22937,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "      AND (type IS NULL OR d.type = type COLLATE \"C\")\n"
 "      AND (status IS NULL OR d.status = status COLLATE \"C\")\n"
 "    ORDER BY d.failed_at DESC, d.id DESC LIMIT at_most;\n"
-"END $$;\n"
+"END $$;\n",
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_count(\n"
 "    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,\n"
 "    status text DEFAULT 'pending') RETURNS bigint\n"
@@ -22797,7 +22965,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "    UPDATE jobq.dead_letter d\n"
 "    SET status = 'reprocessing', token = token, taken_at = statement_timestamp(),\n"
 "        deadline = statement_timestamp() + timeout_us * interval '1 microsecond',\n"
-"        attempts = d.attempts + (d.status = 'reprocessing')::integer\n",
+"        attempts = d.attempts + (d.status = 'reprocessing')::integer\n"
 "    WHERE d.id = ANY (ARRAY(\n"
 "        SELECT o.id FROM jobq.dead_letter o\n"
 "        WHERE o.status IN ('pending', 'reprocessing') AND (id IS NULL OR o.id = id)\n"
@@ -22850,7 +23018,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq.dead_letter_discard(\n"
 "    queue text DEFAULT NULL, partition integer DEFAULT NULL, type text DEFAULT NULL,\n"
-"    at_most integer DEFAULT NULL, id bigint DEFAULT NULL) RETURNS integer\n"
+"    at_most integer DEFAULT NULL, id bigint DEFAULT NULL) RETURNS integer\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "#variable_conflict use_variable\n"
 "DECLARE v_count integer;\n"
@@ -22877,7 +23045,7 @@ static const char *const jobq_pg__sql_outbox[] = {
 "BEGIN\n"
 "    PERFORM jobq._check_letters(queue, partition, type, at_most);\n"
 "    DELETE FROM jobq.dead_letter d WHERE d.id IN (\n"
-"        SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id\n",
+"        SELECT o.id FROM jobq.dead_letter o JOIN jobq.queue q ON q.id = o.queue_id\n"
 "        WHERE o.status IN ('resolved', 'discarded')\n"
 "          AND (queue IS NULL OR q.name = queue COLLATE \"C\")\n"
 "          AND (partition IS NULL OR o.partition_id & 32767 = partition)\n"
@@ -22926,13 +23094,249 @@ static const char *const jobq_pg__sql_outbox[] = {
 "                ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END\n"
 "          ORDER BY n.id LIMIT 10000) AS n) AS m\n"
 "CROSS JOIN LATERAL (\n"
-"    SELECT count(*) AS pending FROM jobq.dead_letter l\n"
+"    SELECT count(*) AS pending FROM jobq.dead_letter l\n",
 "    WHERE l.partition_id = p.id AND l.status = 'pending') AS d;\n"
 "CREATE OR REPLACE VIEW jobq.dead_letters AS\n"
 "SELECT d.id, q.name AS queue, (d.partition_id & 32767)::integer AS partition, d.seq, d.status,\n"
 "       d.attempts, d.error, d.type, d.created_at, d.failed_at, d.completed_at, d.deadline,\n"
 "       d.payload, d.bytes, d.headers, d.partition_id, d.queue_id\n"
 "FROM jobq.dead_letter d JOIN jobq.queue q ON q.id = d.queue_id;\n",
+    NULL
+};
+
+static const char *const jobq_pg__sql_topics[] = {
+"CREATE OR REPLACE FUNCTION jobq._takes(p_types text[], p_type text) RETURNS boolean\n"
+"LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    RETURN p_types IS NULL OR EXISTS (\n"
+"        SELECT FROM unnest(p_types) AS t (name)\n"
+"        WHERE p_type COLLATE \"C\" = t.name\n"
+"           OR (right(t.name, 1) = '*' AND starts_with(p_type, left(t.name, -1))));\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._outbox_copy(\n"
+"    p_source integer, p_ids bigint[], p_existed boolean[], p_partitions integer[],\n"
+"    p_hashes integer[], p_order_keys text[], p_types text[], p_payloads jsonb[],\n"
+"    p_bytes bytea[], p_headers jsonb[], p_notify boolean) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
+"DECLARE\n"
+"    v record;\n"
+"    v_count integer;\n"
+"    v_at bigint;\n"
+"BEGIN\n"
+"    FOR v IN\n"
+"        SELECT s.queue_id, s.kind_id, s.types, r.partitions,\n"
+"               jsonb_build_object('seal_from', q.name) AS seal\n"
+"        FROM jobq.subscription s JOIN jobq.queue q ON q.id = s.source_id\n"
+"        JOIN jobq.queue r ON r.id = s.queue_id\n"
+"        WHERE s.source_id = p_source ORDER BY s.id\n"
+"    LOOP\n"
+"        WITH u AS (\n"
+"            SELECT m.*, CASE WHEN m.headers ? 'seal' THEN v.seal || m.headers\n"
+"                        ELSE m.headers END AS sealed,\n"
+"                   CASE WHEN octet_length(m.order_key) BETWEEN 1 AND 1024 THEN m.order_key\n"
+"                   ELSE encode(sha256(convert_to(m.order_key, 'UTF8')), 'hex') END AS line\n"
+"            FROM (SELECT unnest(p_ids) AS id, unnest(p_existed) AS existed,\n"
+"                         unnest(p_partitions) AS partition, unnest(p_hashes) AS hash,\n"
+"                         unnest(p_order_keys) AS order_key, unnest(p_types) AS type,\n"
+"                         unnest(p_payloads) AS payload, unnest(p_bytes) AS bytes,\n"
+"                         unnest(p_headers) AS headers) AS m\n"
+"            WHERE m.existed IS NOT TRUE AND (v.types IS NULL OR jobq._takes(v.types, m.type))\n"
+"        ), messages AS (\n"
+"            INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)\n"
+"            SELECT v.queue_id::bigint * 32768\n"
+"                   + (coalesce(u.hash, u.partition, 0) & (v.partitions - 1)),\n"
+"                   u.id, u.type, u.payload, u.bytes, u.sealed\n"
+"            FROM u WHERE v.kind_id IS NULL\n"
+"            RETURNING partition_id\n"
+"        ), jobs AS (\n"
+"            INSERT INTO jobq.job (queue_id, kind_id, line, line_name, payload, bytes, headers)\n"
+"            SELECT v.queue_id, v.kind_id, jobq._line_no(u.line), u.line, u.payload, u.bytes,\n"
+"                   coalesce(u.sealed, '{}') || jsonb_strip_nulls(jsonb_build_object(\n"
+"                       'message', u.id, 'type', u.type))\n"
+"            FROM u WHERE v.kind_id IS NOT NULL\n"
+"            RETURNING id\n"
+"        )\n"
+"        SELECT (SELECT count(*) FROM jobs) + count(*), min(m.partition_id)\n"
+"        INTO v_count, v_at FROM messages m;\n"
+"        IF p_notify THEN\n"
+"            PERFORM jobq._notify(s.worker, CASE WHEN v_count = 1 AND v_at IS NOT NULL\n"
+"                                           THEN v_at::text ELSE '' END)\n"
+"            FROM (SELECT o.worker FROM jobq.sleeper o WHERE o.queue_id = v.queue_id\n"
+"                  LIMIT CASE WHEN v_at IS NULL THEN v_count ELSE 1 END) AS s;\n"
+"        END IF;\n"
+"    END LOOP;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._subscription_of(\n"
+"    p_name text, p_source text, p_queue text, p_kind text, p_types text[], p_owner text)\n"
+"RETURNS jobq.subscription\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"DECLARE v jobq.subscription;\n"
+"BEGIN\n"
+"    PERFORM jobq._check_name('name', p_name);\n"
+"    PERFORM jobq._refuse('types', 'must be printable ASCII, with * only at the end',\n"
+"                         p_value => t.name)\n"
+"    FROM unnest(p_types) AS t (name)\n"
+"    WHERE (t.name COLLATE \"C\" ~ '^[ -~]+$' AND length(t.name) <= 1024\n"
+"           AND left(t.name, -1) !~ '[*]') IS NOT TRUE;\n"
+"    v.name := p_name;\n"
+"    v.owner := p_owner;\n"
+"    v.types := nullif(p_types, '{}');\n"
+"    v.source_id := jobq._known_queue(p_source, 'source');\n"
+"    IF p_kind IS NOT NULL THEN\n"
+"        v.queue_id := jobq._queue_id(p_queue);\n",
+"        v.kind_id := jobq._kind_id(v.queue_id, p_kind);\n"
+"    ELSE\n"
+"        v.queue_id := jobq._known_queue(p_queue);\n"
+"    END IF;\n"
+"    PERFORM jobq._refuse(u.field, 'not registered for messages', u.hint, u.name)\n"
+"    FROM (VALUES ('source', p_source, v.source_id, ''),\n"
+"                 ('queue', p_queue, CASE WHEN p_kind IS NULL THEN v.queue_id END,\n"
+"                  'A queue of jobs needs a kind, and a topic has no readers but these.'))\n"
+"         AS u (field, name, id, hint)\n"
+"    JOIN jobq.queue q ON q.id = u.id\n"
+"    WHERE q.partitions = 0 AND NOT (q.topic AND u.field = 'source');\n"
+"    IF v.source_id = v.queue_id AND p_kind IS NULL THEN\n"
+"        PERFORM jobq._refuse('queue', 'must not be the source', p_value => p_queue);\n"
+"    END IF;\n"
+"    RETURN v;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._check_readers() RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq._refuse(n.limit, format('must be at least %s for queue %s, because of '\n"
+"                         'subscription %s and message_max of queue %s', q.message_max,\n"
+"                         r.name, s.name, q.name), p_value => n.bytes::text)\n"
+"    FROM jobq.subscription s JOIN jobq.queue q ON q.id = s.source_id\n"
+"    JOIN jobq.queue r ON r.id = s.queue_id\n"
+"    CROSS JOIN LATERAL (SELECT 'message_max', r.message_max WHERE s.kind_id IS NULL\n"
+"                        UNION ALL SELECT 'payload_max', r.payload_max\n"
+"                        WHERE s.kind_id IS NOT NULL) AS n (\"limit\", bytes)\n"
+"    WHERE n.bytes < q.message_max;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._subscriptions_drop(p_ids integer[]) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    PERFORM jobq._need_read_committed();\n"
+"    LOCK TABLE jobq.message IN SHARE ROW EXCLUSIVE MODE;\n"
+"    WITH gone AS (\n"
+"        DELETE FROM jobq.subscription s WHERE s.id = ANY (p_ids) RETURNING s.source_id\n"
+"    )\n"
+"    UPDATE jobq.queue q SET readers = q.readers - g.count\n"
+"    FROM (SELECT o.source_id, count(*) FROM gone o GROUP BY o.source_id) AS g\n"
+"    WHERE q.id = g.source_id;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.subscribe(\n"
+"    name text, source text, queue text, kind text DEFAULT NULL, types text[] DEFAULT NULL,\n"
+"    owner text DEFAULT NULL)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s'\n"
+"SET jit = off AS $$\n"
+"#variable_conflict use_variable\n"
+"DECLARE\n"
+"    v jobq.subscription := jobq._subscription_of(name, source, queue, kind, types, owner);\n"
+"    v_old jobq.subscription;\n"
+"BEGIN\n"
+"    SELECT s.* INTO v_old FROM jobq.subscription s WHERE s.name = name COLLATE \"C\";\n"
+"    IF (v_old.source_id, v_old.queue_id, v_old.kind_id, v_old.types, v_old.owner)\n"
+"       IS NOT DISTINCT FROM (v.source_id, v.queue_id, v.kind_id, v.types, v.owner) THEN\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    PERFORM jobq._subscriptions_drop('{}');\n"
+"    SELECT s.* INTO v_old FROM jobq.subscription s WHERE s.name = name COLLATE \"C\";\n"
+"    IF FOUND AND v_old.owner IS DISTINCT FROM owner THEN\n"
+"        RAISE EXCEPTION 'subscription % belongs to %', name,\n"
+"            coalesce('the program ' || v_old.owner::text, 'no program')\n"
+"            USING ERRCODE = '55000', HINT = 'Choose another name, or drop it first: '\n"
+"                'select jobq.unsubscribe(...)';\n"
+"    END IF;\n"
+"    PERFORM jobq._subscriptions_drop(ARRAY[v_old.id]) WHERE FOUND;\n"
+"    PERFORM jobq._refuse('queue', format('must be one to which subscription %s does not lead',\n"
+"                                         s.name), p_value => queue)\n"
+"    FROM jobq.subscription s WHERE s.source_id = v.source_id AND s.queue_id = v.queue_id\n"
+"      AND s.kind_id IS NOT DISTINCT FROM v.kind_id;\n"
+"    INSERT INTO jobq.subscription (source_id, queue_id, kind_id, name, owner, types)\n"
+"    VALUES (v.source_id, v.queue_id, v.kind_id, v.name, v.owner, v.types);\n"
+"    UPDATE jobq.queue q SET readers = q.readers + 1 WHERE q.id = v.source_id;\n"
+"    PERFORM jobq._has_lines(v.queue_id) WHERE v.kind_id IS NOT NULL;\n"
+"    PERFORM jobq._check_readers();\n"
+"    PERFORM jobq._operated('subscribe', jsonb_build_object(\n",
+"        'name', name, 'source', source, 'queue', queue, 'kind', kind, 'types', types), NULL)\n"
+"    WHERE owner IS NULL; -- a program declares those that it owns at each start\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._reader_empty(p jobq.subscription) RETURNS void\n"
+"LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
+"BEGIN\n"
+"    IF p.kind_id IS NOT NULL THEN\n"
+"        PERFORM jobq._delete_all(ARRAY(\n"
+"            SELECT j.id FROM jobq.job j\n"
+"            WHERE j.queue_id = p.queue_id AND j.kind_id = p.kind_id AND j.state = 'r'\n"
+"              AND j.headers ? 'message' FOR UPDATE SKIP LOCKED), 'ready');\n"
+"        RETURN;\n"
+"    END IF;\n"
+"    UPDATE jobq.partition r\n"
+"    SET acked = r.numbered, base = r.numbered, ids = '{}', tried = '{}', beat = r.beat + 1,\n"
+"        reading = 0, worker = NULL, claim = NULL, lease_us = NULL, lease_until = NULL,\n"
+"        failures = 0, effective = 0, successes = 0, run_at = NULL, error = NULL\n"
+"    WHERE r.queue_id = p.queue_id;\n"
+"    DELETE FROM jobq.message m\n"
+"    WHERE m.partition_id BETWEEN p.queue_id::bigint * 32768\n"
+"                         AND p.queue_id::bigint * 32768 + 32767;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq.unsubscribe(name text, drop boolean DEFAULT false)\n"
+"RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
+"SET lock_timeout = '1s' SET jit = off AS $$\n"
+"#variable_conflict use_variable\n"
+"DECLARE v jobq.subscription;\n"
+"BEGIN\n"
+"    SELECT s.* INTO v FROM jobq.subscription s WHERE s.name = name COLLATE \"C\";\n"
+"    IF NOT FOUND THEN RETURN false; END IF;\n"
+"    PERFORM jobq._reader_empty(v) WHERE drop; -- most of it, while producers go on\n"
+"    PERFORM jobq._subscriptions_drop(ARRAY[v.id]);\n"
+"    IF drop THEN\n"
+"        IF EXISTS (SELECT FROM jobq.subscription s WHERE s.queue_id = v.queue_id\n"
+"                   AND s.kind_id IS NOT DISTINCT FROM v.kind_id) THEN\n"
+"            RAISE EXCEPTION 'another subscription leads to queue %, too',\n"
+"                (SELECT q.name FROM jobq.queue q WHERE q.id = v.queue_id)\n"
+"                USING ERRCODE = '55006', HINT = 'Its copies would be deleted with these.';\n"
+"        END IF;\n"
+"        PERFORM jobq._reader_empty(v);\n"
+"    END IF;\n"
+"    PERFORM jobq._operated('unsubscribe', jsonb_build_object('name', name, 'drop', drop),\n"
+"                           NULL);\n"
+"    RETURN true;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._subscriptions_set(\n"
+"    p_owner text, p_revision bigint, p_names text[], p_sources text[], p_queues text[],\n"
+"    p_kinds text[], p_types text[])\n"
+"RETURNS boolean LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp\n"
+"SET lock_timeout = '1s' SET jit = off AS $$\n"
+"DECLARE\n"
+"    v_gone integer[];\n"
+"BEGIN\n"
+"    PERFORM jobq._check_name('owner', p_owner);\n"
+"    INSERT INTO jobq.schedule_owner AS o (name, revision) VALUES (p_owner, p_revision)\n"
+"    ON CONFLICT (name) DO UPDATE SET revision = excluded.revision, declared_at = now()\n"
+"    WHERE o.revision <= excluded.revision;\n"
+"    IF NOT FOUND THEN RETURN false; END IF;\n"
+"    SELECT array_agg(s.id) INTO v_gone FROM jobq.subscription s\n"
+"    WHERE s.owner = p_owner COLLATE \"C\" AND s.name <> ALL (p_names COLLATE \"C\");\n"
+"    PERFORM jobq._subscriptions_drop(v_gone) WHERE v_gone IS NOT NULL;\n"
+"    FOR i IN 1 .. coalesce(cardinality(p_names), 0) LOOP\n"
+"        PERFORM jobq.subscribe(p_names[i], p_sources[i], p_queues[i], p_kinds[i],\n"
+"                               regexp_split_to_array(nullif(btrim(p_types[i]), ''), ' *, *'),\n"
+"                               p_owner);\n"
+"    END LOOP;\n"
+"    RETURN true;\n"
+"END $$;\n"
+"CREATE OR REPLACE VIEW jobq.subscriptions AS\n"
+"SELECT s.name, q.name AS source, r.name AS queue, k.name AS kind, s.types,\n"
+"       CASE WHEN s.kind_id IS NULL THEN (\n"
+"           SELECT sum(o.lag) FROM jobq.outbox o WHERE o.queue_id = s.queue_id)\n"
+"       ELSE (SELECT count(*) FROM (\n"
+"           SELECT FROM jobq.job j WHERE j.queue_id = s.queue_id AND j.kind_id = s.kind_id\n"
+"           LIMIT 10000) AS n) END AS waiting,\n"
+"       s.owner, s.created_at\n"
+"FROM jobq.subscription s JOIN jobq.queue q ON q.id = s.source_id\n"
+"JOIN jobq.queue r ON r.id = s.queue_id LEFT JOIN jobq.kind k ON k.id = s.kind_id;\n",
     NULL
 };
 
@@ -25594,9 +25998,10 @@ static const char *const jobq_pg__sql_doctor[] = {
 "BEGIN\n"
 "    FOREACH check_name IN ARRAY ARRAY[\n"
 "        'unlogged', 'copy', 'sequence', 'triggers', 'durability', 'locks', 'prepared',\n"
-"        'results', 'workers', 'kinds', 'failing', 'relays', 'outbox', 'dead_letters', 'held',\n"
-"        'paused', 'schedules', 'history', 'notifications', 'snapshot', 'connections', 'vacuum',\n"
-"        'citus', 'fillfactor', 'updates', 'indexes', 'bench']\n"
+"        'results', 'workers', 'kinds', 'failing', 'relays', 'readers', 'outbox',\n"
+"        'dead_letters', 'held', 'paused', 'schedules', 'history', 'notifications',\n"
+"        'snapshot', 'connections', 'vacuum', 'citus', 'fillfactor', 'updates', 'indexes',\n"
+"        'bench']\n"
 "        || CASE WHEN thorough THEN ARRAY['audit', 'waits', 'doubt'] ELSE '{}' END\n"
 "    LOOP\n"
 "        BEGIN\n"
@@ -25979,6 +26384,48 @@ static const char *const jobq_pg__sql_doctor[] = {
 "    WHERE q.partitions > 0 AND q.paused_at IS NULL AND NOT o.held\n"
 "      AND o.since < statement_timestamp() - interval '1 minute';\n"
 "END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._doctor_readers()\n"
+"RETURNS TABLE (severity text, subject text, sentence text, remedy text)\n"
+"LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE v_week timestamptz := statement_timestamp() - interval '7 days';\n"
+"BEGIN\n"
+"    RETURN QUERY\n"
+"    SELECT 'warning', format('subscription %s', s.name), format('the reader of subscription '\n"
+"               '%s has been dead for a week: queue %s keeps %s copies for it, %s%s, the '\n"
+"               'oldest since %s', s.name, q.name, jobq._counted(c.rows, 100000),\n"
+"               CASE WHEN c.rows >= 100000 THEN 'at least ' END, pg_size_pretty(c.bytes),\n"
+"               jobq._shown(c.since)),\n"
+"           format('start its worker, or give it up: select jobq.unsubscribe(%L, drop => true)',\n"
+"                  s.name)\n"
+"    FROM jobq.subscription s JOIN jobq.queue q ON q.id = s.queue_id\n"
+"    CROSS JOIN LATERAL (\n"
+"        SELECT count(*) AS rows, min(n.since) AS since, sum(n.bytes) AS bytes FROM (\n"
+"            (SELECT m.created_at AS since, 64 + coalesce(pg_column_size(m.payload), 0)\n"
+"                    + coalesce(pg_column_size(m.bytes), 0)\n"
+"                    + coalesce(pg_column_size(m.headers), 0) AS bytes\n"
+"             FROM jobq.message m\n"
+"             WHERE s.kind_id IS NULL AND EXISTS (\n"
+"                 SELECT FROM jobq.partition p CROSS JOIN LATERAL (\n"
+"                     SELECT o.created_at FROM jobq.message o\n"
+"                     WHERE o.partition_id = p.id AND p.beat_at < v_week\n"
+"                     ORDER BY o.id LIMIT 1) AS o\n"
+"                 WHERE p.queue_id = s.queue_id AND o.created_at < v_week)\n"
+"               AND m.partition_id BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767\n"
+"             LIMIT 100000)\n"
+"            UNION ALL\n"
+"            (SELECT j.enqueued_at, 200 + coalesce(pg_column_size(j.payload), 0)\n"
+"                    + coalesce(pg_column_size(j.bytes), 0)\n"
+"                    + coalesce(pg_column_size(j.headers), 0)\n"
+"             FROM jobq.job j\n"
+"             WHERE s.kind_id IS NOT NULL AND j.queue_id = s.queue_id AND j.kind_id = s.kind_id\n"
+"               AND (EXISTS (SELECT FROM jobq.kind k WHERE k.id = s.kind_id\n"
+"                            AND k.parked_at < v_week)\n"
+"                    OR EXISTS (SELECT FROM jobq._due_kinds(s.queue_id, v_week) d\n"
+"                               WHERE d.kind_id = s.kind_id))\n"
+"             LIMIT 100000)) AS n) AS c\n",
+"    WHERE c.since < v_week ORDER BY s.name;\n"
+"END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._doctor_outbox()\n"
 "RETURNS TABLE (severity text, subject text, sentence text, remedy text)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
@@ -26018,7 +26465,7 @@ static const char *const jobq_pg__sql_doctor[] = {
 "                  CASE WHEN h.flow_id > 0 THEN format('flow %s (%s)', h.flow_id, max(f.name))\n"
 "                  ELSE 'work outside of flows' END, jobq._counted(count(*), 10000)),\n"
 "           CASE WHEN h.flow_id > 0 THEN format('select jobq.flow_revive(%s) -- or '\n"
-"               'select jobq.flow_cancel(%s)', h.flow_id, h.flow_id)\n",
+"               'select jobq.flow_cancel(%s)', h.flow_id, h.flow_id)\n"
 "           ELSE format('select * from jobq.explain_job(%s) -- revive what failed, or cancel '\n"
 "               'what waits', min(h.child)) END\n"
 "    FROM (SELECT e.flow_id, e.child FROM jobq.edge e\n"
@@ -26045,7 +26492,7 @@ static const char *const jobq_pg__sql_doctor[] = {
 "               jobq._counted(d.jobs, 1000), jobq._shown(k.paused_at)),\n"
 "           format('select jobq.resume(%L, %L)', q.name, k.name)\n"
 "    FROM jobq.queue q CROSS JOIN LATERAL jobq._due_kinds(CASE WHEN EXISTS (\n"
-"             SELECT FROM jobq.kind o WHERE o.queue_id = q.id AND o.paused_at IS NOT NULL)\n"
+"             SELECT FROM jobq.kind o WHERE o.queue_id = q.id AND o.paused_at IS NOT NULL)\n",
 "             AND q.paused_at IS NULL THEN q.id END, statement_timestamp()) d\n"
 "    JOIN jobq.kind k ON k.id = d.kind_id AND k.paused_at IS NOT NULL\n"
 "    UNION ALL\n"
@@ -26088,7 +26535,7 @@ static const char *const jobq_pg__sql_doctor[] = {
 "    SELECT 'warning', 'table history', format('part history_%s of the history has been '\n"
 "               'detached: when class %s comes to it, its history grows', n.slot, r.retention),\n"
 "           'attach it, or a new table in its place'\n"
-"    FROM jobq.ring r CROSS JOIN generate_series(r.first, r.first + 7) AS n (slot)\n",
+"    FROM jobq.ring r CROSS JOIN generate_series(r.first, r.first + 7) AS n (slot)\n"
 "    WHERE jobq._part(n.slot) IS NULL;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._doctor_notifications()\n"
@@ -26116,7 +26563,7 @@ static const char *const jobq_pg__sql_doctor[] = {
 "    FROM jobq._snapshots() h\n"
 "    WHERE h.xids > 100000 OR h.since < clock_timestamp() - interval '10 minutes'\n"
 "    UNION ALL\n"
-"    SELECT 'notice', 'server', format('%s (%s) holds a snapshot; for how long was not checked',\n"
+"    SELECT 'notice', 'server', format('%s (%s) holds a snapshot; for how long was not checked',\n",
 "               h.who, h.role), format('GRANT pg_read_all_stats TO %I', current_user)\n"
 "    FROM jobq._snapshots() h\n"
 "    WHERE h.since IS NULL AND h.type IS NULL AND h.xids BETWEEN 1000 AND 100000;\n"
@@ -26161,7 +26608,7 @@ static const char *const jobq_pg__sql_doctor[] = {
 "           'write in its own tables'\n"
 "    WHERE jobq._citus_apart();\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._doctor_fillfactor()\n",
+"CREATE OR REPLACE FUNCTION jobq._doctor_fillfactor()\n"
 "RETURNS TABLE (severity text, subject text, sentence text, remedy text)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
@@ -26191,7 +26638,7 @@ static const char *const jobq_pg__sql_doctor[] = {
 "                      'jobq.flow_part'::regclass)\n"
 "      AND s.n_tup_upd >= 10000 AND s.n_tup_hot_upd < s.n_tup_upd / 4;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._doctor_indexes()\n"
+"CREATE OR REPLACE FUNCTION jobq._doctor_indexes()\n",
 "RETURNS TABLE (severity text, subject text, sentence text, remedy text)\n"
 "LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$\n"
 "BEGIN\n"
@@ -26235,7 +26682,7 @@ static const char *const jobq_pg__sql_doctor[] = {
 "BEGIN\n"
 "    RETURN QUERY\n"
 "    SELECT 'critical', format('job %s', w.child), format('job %s waits for one that waits for '\n"
-"               'it, so neither ends', w.child),\n",
+"               'it, so neither ends', w.child),\n"
 "           format('select jobq.cancel(%s) -- or the other one: select * from '\n"
 "                  'jobq.explain_job(%s)', w.child, w.child)\n"
 "    FROM (SELECT DISTINCT e.child FROM jobq.edge e WHERE e.holds AND e.came IS NULL\n"
@@ -26997,6 +27444,7 @@ static const char *const jobq_pg__sql_policy[] = {
 "        payload_max = coalesce(payload_max, q.payload_max) WHERE q.id = v_queue;\n"
 "    UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off\n"
 "    WHERE q.id = v_queue AND k.queue_id = q.id AND k.payload_max <> q.payload_max;\n"
+"    PERFORM jobq._check_readers() WHERE num_nonnulls(message_max, payload_max) > 0;\n"
 "    PERFORM jobq._tell(v_queue);\n"
 "    PERFORM jobq._operated_row('queue_set', jsonb_build_object('queue', queue), v_before,\n"
 "                               jobq._policy_row(v_queue, NULL));\n"
@@ -27014,7 +27462,8 @@ static const char *const jobq_pg__sql_policy[] = {
 "                        '{\"rate_us\": null, \"rate_count\": null, \"rate_burst\": null, '\n"
 "                        '\"running_max\": null}'))\n"
 "           - '{queue_id, kind_id, free_at, paused_at, parked_at, lines, awaited, stages_max, '\n"
-"             'priority_min, held_at, hold_until, hold_why, partitions}'::text[];\n"
+"             'priority_min, held_at, hold_until, hold_why, partitions, '\n"
+"             'topic, readers}'::text[];\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._check_policy(\n"
 "    p_queue integer, p_kind text, p_reset boolean, p_max_attempts integer,\n"
@@ -27037,8 +27486,8 @@ static const char *const jobq_pg__sql_policy[] = {
 "    FROM (VALUES ('max_attempts', p_max_attempts, 1), ('max_crashes', p_max_crashes, 1),\n"
 "        ('snoozes_max', p_snoozes_max, 0), ('message_max', p_message_max, 0),\n"
 "        ('payload_max', p_payload_max, 0)) AS u (field, given, least)\n"
-"    WHERE u.given < u.least;\n"
-"    PERFORM jobq._refuse(u.field, CASE WHEN u.zero THEN 'must be 0, or an interval of a '\n",
+"    WHERE u.given < u.least;\n",
+"    PERFORM jobq._refuse(u.field, CASE WHEN u.zero THEN 'must be 0, or an interval of a '\n"
 "        'millisecond to 1000 years' ELSE 'must be an interval of a millisecond to 1000 years'\n"
 "        END)\n"
 "    FROM (VALUES ('backoff_base', p_base, '1000 years'::interval, false),\n"
@@ -27111,10 +27560,10 @@ static const char *const jobq_pg__sql_policy[] = {
 "        UPDATE jobq.kind k\n"
 "        SET max_attempts = NULL, snoozes_max = NULL, timeout_us = NULL, history = NULL,\n"
 "            retention = NULL, backoff_curve = NULL, backoff_base_us = NULL,\n"
-"            backoff_cap_us = NULL, backoff_floor_us = NULL, backoff_jitter_permille = NULL\n"
+"            backoff_cap_us = NULL, backoff_floor_us = NULL, backoff_jitter_permille = NULL\n",
 "        WHERE k.id = v_kind;\n"
 "    END IF;\n"
-"    UPDATE jobq.kind k\n",
+"    UPDATE jobq.kind k\n"
 "    SET max_attempts = coalesce(p_max_attempts, k.max_attempts),\n"
 "        snoozes_max = coalesce(p_snoozes_max, k.snoozes_max),\n"
 "        timeout_us = coalesce(jobq._us(p_timeout), k.timeout_us),\n"
@@ -28125,7 +28574,9 @@ static const char *const jobq_pg__sql_erase[] = {
 "        RETURNING m.partition_id >> 15 AS queue_id, m.id, m.created_at\n"
 "    )\n"
 "    DELETE FROM jobq.idempotency k USING erased e\n"
-"    WHERE k.queue_id = e.queue_id AND k.ended_at = e.created_at AND k.job_id = e.id;\n"
+"    WHERE k.ended_at = e.created_at AND k.job_id = e.id AND k.queue_id IN (\n"
+"        SELECT e.queue_id UNION ALL\n"
+"        SELECT s.source_id FROM jobq.subscription s WHERE s.queue_id = e.queue_id);\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._erase_jobs(\n"
 "    p_ids bigint[], p_tags jsonb, p_cancel boolean, OUT erased bigint, OUT live bigint)\n"
@@ -28156,9 +28607,9 @@ static const char *const jobq_pg__sql_erase[] = {
 "    IF NOT dry THEN PERFORM jobq._need_read_committed(); END IF;\n"
 "    WHILE v_at <= cardinality(v_places) AND v_left > 0 LOOP\n"
 "        place := v_places[v_at];\n"
-"        erased := 0;\n"
+"        erased := 0;\n",
 "        still_live := 0;\n"
-"        IF place = 'messages' THEN\n",
+"        IF place = 'messages' THEN\n"
 "            SELECT m.* INTO v_page FROM jobq._erase_messages(\n"
 "                tags, v_part, v_after, v_left, dry, erase.live = 'cancel') m;\n"
 "            matched := v_page.matched;\n"
@@ -28238,8 +28689,8 @@ static const char *const jobq_pg__sql_erase[] = {
 "BEGIN\n"
 "    IF (jsonb_typeof(p_tags) = 'object' AND p_tags <> '{}') IS NOT TRUE THEN\n"
 "        PERFORM jobq._refuse('tags', 'must be a JSON object with at least one member');\n"
-"    ELSIF p_dry IS NULL THEN\n"
-"        PERFORM jobq._refuse('dry', 'must be true or false');\n",
+"    ELSIF p_dry IS NULL THEN\n",
+"        PERFORM jobq._refuse('dry', 'must be true or false');\n"
 "    ELSIF (p_live IN ('leave', 'cancel')) IS NOT TRUE THEN\n"
 "        PERFORM jobq._refuse('live', 'must be leave or cancel');\n"
 "    END IF;\n"
@@ -28872,7 +29323,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'\n"
 "            'deregister|remains|kinds_of|citus_apart|'\n"
 "            'work_(join|take|done|fail|heartbeat|rescue|recover|leave)|'\n"
-"            'tick|schedules_set|hold|(hold|progress|step|signal)_of_claim|'\n"
+"            'tick|schedules_set|subscriptions_set|hold|(hold|progress|step|signal)_of_claim|'\n"
 "            '(step_done|wait)_here|parent_jobs|'\n"
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
@@ -28886,7 +29337,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "        WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'\n"
 "            'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|erase|'\n"
 "            'outbox_enqueue|' -- a replay sends dead letters again\n"
-"            'export_(set|next|done)|'\n"
+"            'export_(set|next|done)|subscribe|unsubscribe|'\n"
 "            'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._check_role(p_role regrole) RETURNS void\n"
@@ -28915,9 +29366,9 @@ static const char *const jobq_pg__sql_roles[] = {
 "        EXECUTE format(v_format, v_function, p_role);\n"
 "    END LOOP;\n"
 "END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._grant_less(p_role regrole, p_pattern text) RETURNS void\n"
+"CREATE OR REPLACE FUNCTION jobq._grant_less(p_role regrole, p_pattern text) RETURNS void\n",
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$\n"
-"DECLARE\n",
+"DECLARE\n"
 "    v_works boolean := EXISTS (\n"
 "        SELECT FROM pg_proc p CROSS JOIN aclexplode(p.proacl) a\n"
 "        WHERE p.pronamespace = 'jobq'::regnamespace AND p.proname = '_claim'\n"
@@ -28993,9 +29444,9 @@ static const char *const jobq_pg__sql_roles[] = {
 "        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0\n"
 "        CROSS JOIN LATERAL (SELECT NOT payloads AND a.attname IN (\n"
 "            'payload', 'bytes', 'headers', 'result', 'result_bytes', 'log') AS closed) v\n"
-"        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n"
+"        WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'v'\n",
 "        GROUP BY c.oid, v.closed\n"
-"    LOOP\n",
+"    LOOP\n"
 "        EXECUTE format(CASE WHEN v_view.closed THEN 'REVOKE SELECT (%s) ON %s FROM %s'\n"
 "                       ELSE 'GRANT SELECT (%s) ON %s TO %s' END,\n"
 "                       v_view.columns, v_view.name, role);\n"
@@ -29279,11 +29730,13 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner; by grant_read, grant_operate.',\n"
 "     '    select jobq.audit();')),\n"
 "    ('outbox_register', 2, concat_ws(E'\\n',\n"
-"     'Gives a queue its partitions: a power of two, numbered from 0. A '\n"
-"      'second call with the same',\n"
-"     'number changes nothing. A call with another number changes nothing '\n"
-"      'either; the answer says',\n"
-"     'how many partitions there are.',\n"
+"     'Gives a queue its partitions: a power of two, numbered from 0. 0 '\n"
+"      'makes a topic: nobody reads',\n"
+"     'it, and its messages go to its subscriptions. A second call with the '\n"
+"      'same number changes',\n"
+"     'nothing. A call with another number changes nothing either; the '\n"
+"      'answer says how many',\n"
+"     'partitions there are.',\n"
 "     'Errors: 22023.',\n"
 "     'Who may call it: the owner; by grant_work.',\n"
 "     '    select * from jobq.outbox_register(''orders'', 4);')),\n"
@@ -29304,20 +29757,21 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner; by grant_work, grant_operate.',\n"
 "     '    select jobq.outbox_grow(''orders'', 8);')),\n"
 "    ('outbox_enqueue', 9, concat_ws(E'\\n',\n"
-"     'Writes one message, in the caller''s transaction.',\n"
-"     'With a key, a repeated call finds the',\n"
-"     'first message.',\n"
+"     'Writes one message, in the caller''s transaction, and a copy for each '\n"
+"      'subscription.',\n"
+"     'With a key, a repeated call finds the first message.',\n"
 "     '  partition  from 0; or order_key: messages with the same one stay in '\n"
 "      'their order',\n"
 "     '  type       for the receiver, which may choose by it',\n"
 "     '  bytes      instead of payload; headers: tags, trace context, '\n"
 "      'content-type',\n"
 "     '  notify     wakes a relay that is asleep',\n"
-"     'Answers the message''s id, which is not its seq: that comes when it is '\n"
-"      'read.',\n"
+"     'Answers the message''s id, which all copies have. It is not its seq: '\n"
+"      'that comes when it is',\n"
+"     'read.',\n",
 "     'Errors: 22023; 40001 try again; JQ003 the queue is not registered for '\n"
 "      'messages; 42501 it is',\n"
-"     'no outbox of this tenant.',\n",
+"     'no outbox of this tenant.',\n"
 "     'Who may call it: the owner; by grant_enqueue, grant_work, grant_operate.',\n"
 "     '    select jobq.outbox_enqueue(''orders'', ''{\"total\": 5}'', order_key => '\n"
 "      '''customer-7'');')),\n"
@@ -29373,6 +29827,42 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'NULL: all. Errors: 22023.',\n"
 "     'Who may call it: the owner; by grant_operate.',\n"
 "     '    select jobq.dead_letter_cleanup(''orders'');')),\n"
+"    ('subscribe', 6, concat_ws(E'\\n',\n"
+"     'Makes a subscription, or changes the one of this name. A message '\n"
+"      'whose enqueue begins after',\n"
+"     'the commit has its copy; one that was committed before has none.',\n"
+"     '  source  a queue of messages, or a topic',\n"
+"     '  queue   another queue of messages, which keeps the order of each '\n"
+"      'order_key; or, with kind,',\n"
+"     '          a queue of jobs: each message becomes a job of this kind, '\n"
+"      'in the line of its',\n"
+"     '          order_key, with \"message\", its id, and \"type\" in its headers',\n"
+"     '  types   the types that it takes; ''order.*'' takes all that begin '\n"
+"      'like this. NULL: all, and',\n"
+"     '          messages without a type',\n"
+"     '  owner   the program that declares it: see subscriptions_set in '\n"
+"      'jobq_pg.h',\n",
+"     'Until its commit it keeps producers of messages out, and so it waits '\n"
+"      'for their open',\n"
+"     'transactions for one second at most (55P03); then call it again.',\n"
+"     'Errors: 22023; 25001 not in this kind of transaction; 55000 it is a '\n"
+"      'program''s; 55P03.',\n"
+"     'Who may call it: the owner; by grant_operate.',\n"
+"     '    select * from jobq.outbox_register(''billing'', 1);',\n"
+"     '    select jobq.subscribe(''billing'', ''orders'', ''billing'', types => '\n"
+"      '''{order.*}'');',\n"
+"     '    select jobq.subscribe(''receipts'', ''orders'', ''mail'', '\n"
+"      '''receipt'');')),\n"
+"    ('unsubscribe', 2, concat_ws(E'\\n',\n"
+"     'Ends a subscription. What was copied is still delivered.',\n"
+"     'drop: no, it is deleted: all messages of its queue that are not '\n"
+"      'acknowledged, or its ready',\n"
+"     'jobs that were messages. Refused (55006) while another subscription '\n"
+"      'leads there.',\n"
+"     'It keeps producers out as subscribe does. Answers whether there was one.',\n"
+"     'Errors: 25001 not in this kind of transaction; 55006; 55P03 try again.',\n"
+"     'Who may call it: the owner; by grant_operate.',\n"
+"     '    select jobq.unsubscribe(''billing'');')),\n"
 "    ('flow', 3, concat_ws(E'\\n',\n"
 "     'Begins a flow and answers its id, for enqueue. Do both in one '\n"
 "      'transaction, so that all jobs',\n"
@@ -29391,7 +29881,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner; by grant_enqueue (not a tenant''s).',\n"
 "     '    select jobq.flow(''import-7'');',\n"
 "     '    select jobq.enqueue(''etl'', ''load'', ''{\"part\": 1}'', flow => :flow, '\n"
-"      'name => ''load-1'');',\n",
+"      'name => ''load-1'');',\n"
 "     '    select jobq.enqueue(''etl'', ''merge'', flow => :flow, after_names => '\n"
 "      '''{load-1}'');')),\n"
 "    ('flow_close', 1, concat_ws(E'\\n',\n"
@@ -29430,7 +29920,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'a handler that enqueues into the flow.',\n"
 "     'Answers how many jobs it cancelled or asked. Errors: 40001 and 40P01, '\n"
 "      'try again.',\n"
-"     'Who may call it: the owner; by grant_operate.',\n"
+"     'Who may call it: the owner; by grant_operate.',\n",
 "     '    select jobq.flow_cancel(:flow);')),\n"
 "    ('flow_revive', 2, concat_ws(E'\\n',\n"
 "     'Revives the failed jobs of a flow, in bounded steps: call it again '\n"
@@ -29469,7 +29959,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'enqueued it was rolled back',\n"
 "     'or has not committed. none: its id was never given out.',\n"
 "     'Answers ready, running, waiting, succeeded, failed, cancelled, gone '\n"
-"      'or none. Errors: none.',\n",
+"      'or none. Errors: none.',\n"
 "     'Who may call it: the owner; by grant_read, grant_operate.',\n"
 "     '    select jobq.standing(1);')),\n"
 "    ('wait', 4, concat_ws(E'\\n',\n"
@@ -29507,7 +29997,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'that depends on the name.',\n"
 "     '  expires        of its jobs, as in enqueue, but counted from the tick',\n"
 "     '  partition      writes a message into this partition of the queue''s '\n"
-"      'outbox, not a job;',\n"
+"      'outbox, not a job;',\n",
 "     '                 without kind, overlap and the limits of a job. type: '\n"
 "      'of the message.',\n"
 "     '  owner          the program that declares it: see schedules_set.',\n"
@@ -29545,7 +30035,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner; by grant_operate.',\n"
 "     '    select jobq.schedule_drop(''nightly'');')),\n"
 "    ('schedule_preview', 5, concat_ws(E'\\n',\n"
-"     'The next ticks of a calendar, as the zone''s wall time and as instants:',\n",
+"     'The next ticks of a calendar, as the zone''s wall time and as instants:',\n"
 "     'count: how many rows at most, up to 10,000. after: later ones only. '\n"
 "      'every: instead of cron.',\n"
 "     'Errors: 22023.',\n"
@@ -29586,13 +30076,14 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'million it takes a second,',\n"
 "     'and without them some 20 ms.',\n"
 "     '  severity  critical: work is lost, stuck or done wrongly. warning: '\n"
-"      'work waits for somebody,',\n"
+"      'work waits for somebody,',\n",
 "     '            or will. notice: it costs speed or space',\n"
 "     '  subject   what it is about, in the form queue NAME, kind QUEUE '\n"
 "      'NAME, line QUEUE NAME,',\n"
-"     '            schedule NAME, partition QUEUE NUMBER, flow ID, job ID, '\n"
-"      'session PID, table NAME,',\n"
-"     '            index NAME, or the word schema or server',\n"
+"     '            schedule NAME, subscription NAME, partition QUEUE NUMBER, '\n"
+"      'flow ID, job ID,',\n"
+"     '            session PID, table NAME, index NAME, or the word schema '\n"
+"      'or server',\n"
 "     '  sentence  what is wrong; remedy: what to run or do',\n"
 "     'It sees of other sessions what the caller may see, so a role with '\n"
 "      'pg_read_all_stats is told',\n"
@@ -29624,7 +30115,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'another job has its key.',\n"
 "     'Errors: 40001, try again.',\n"
 "     'Who may call it: the owner; by grant_operate.',\n"
-"     '    select jobq.revive(1);')),\n",
+"     '    select jobq.revive(1);')),\n"
 "    ('revive', 5, concat_ws(E'\\n',\n"
 "     'Revives the failed jobs of a queue that match all that is given.',\n"
 "     'older: failed longer ago than this. Answers how many were revived. '\n"
@@ -29661,7 +30152,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "    ('prioritize', 2, concat_ws(E'\\n',\n"
 "     'Gives a ready job another priority.',\n"
 "     '-9 runs first, 9 last.',\n"
-"     'Answers prioritized, or the state that prevents it. Errors: 22023.',\n"
+"     'Answers prioritized, or the state that prevents it. Errors: 22023.',\n",
 "     'Who may call it: the owner; by grant_operate.',\n"
 "     '    select jobq.prioritize(1, -5);')),\n"
 "    ('prioritize', 6, concat_ws(E'\\n',\n"
@@ -29701,7 +30192,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "    ('queue_set', 30, concat_ws(E'\\n',\n"
 "     'Creates a queue, or changes those parts of its policy that are given; '\n"
 "      'NULL leaves a part as',\n"
-"     'it is. Workers follow within a heartbeat. timeout ''0'': none. jitter: '\n",
+"     'it is. Workers follow within a heartbeat. timeout ''0'': none. jitter: '\n"
 "      '0 to 1. kinds: created',\n"
 "     'with the queue, so that no transaction waits for another one''s first '\n"
 "      'use of a name. kind:',\n"
@@ -29740,7 +30231,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     '    select jobq.retention_set(''short'', ''1 day'');')),\n"
 "    ('work_join', 5, concat_ws(E'\\n',\n"
 "     'Registers a worker.',\n"
-"     'kinds: queues, each with the kinds that this worker has handlers for:',\n"
+"     'kinds: queues, each with the kinds that this worker has handlers for:',\n",
 "     'worker: its id. channel: LISTEN to it; it is notified of jobs that '\n"
 "      'come while the worker',\n"
 "     'sleeps.',\n"
@@ -29782,7 +30273,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     '  snooze     again after delay, and no attempt is used up; failed at '\n"
 "      'its snoozes_max',\n"
 "     '  release    given back: ready at once, no attempt is used up',\n"
-"     '  cancelled  as somebody asked, or for reasons of its own',\n",
+"     '  cancelled  as somebody asked, or for reasons of its own',\n"
 "     'With the other outcomes a delay counts for nothing: an end is not '\n"
 "      'refused for it.',\n"
 "     'Errors: 22023; JQ001 the lease is lost.',\n"
@@ -29821,7 +30312,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'handler that runs on is',\n"
 "     'told that its lease is lost.',\n"
 "     'Errors: none.',\n"
-"     'Who may call it: the owner; by grant_work.',\n"
+"     'Who may call it: the owner; by grant_work.',\n",
 "     '    select jobq.work_leave(:worker);')),\n"
 "    ('metrics', 0, concat_ws(E'\\n',\n"
 "     'The whole fleet in the text format of OpenMetrics '\n"
@@ -29861,7 +30352,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "    ('export_done', 2, concat_ws(E'\\n',\n"
 "     'A part is exported: its file is complete. A second call changes nothing.',\n"
 "     'retention, part: as export_next has answered. Errors: 22023.',\n"
-"     'Who may call it: the owner; by grant_operate.',\n",
+"     'Who may call it: the owner; by grant_operate.',\n"
 "     '    select jobq.export_done(''medium'', 0);')),\n"
 "    ('erase', 5, concat_ws(E'\\n',\n"
 "     'Erases what jobs and messages with these tags, members of their '\n"
@@ -29898,7 +30389,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'any table. Citus ends them; ends_in: at the latest; NULL: it does not.',\n"
 "     'Answers no row without Citus. Errors: none.',\n"
 "     'Who may call it: the owner; by grant_read, grant_operate.',\n"
-"     '    select * from jobq.citus_doubts();')),\n"
+"     '    select * from jobq.citus_doubts();')),\n",
 "    ('citus_join', 0, concat_ws(E'\\n',\n"
 "     'Makes Citus commit in two phases what writes here and in distributed '\n"
 "      'tables: an empty table',\n"
@@ -29940,7 +30431,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Errors: 42P01 without Citus; 55000 the schema is not closed.',\n"
 "     'Who may call it: the owner.',\n"
 "     '    select jobq.citus_place();')),\n"
-"    ('citus_undistribute', 0, concat_ws(E'\\n',\n",
+"    ('citus_undistribute', 0, concat_ws(E'\\n',\n"
 "     'Makes the schema an ordinary one of the coordinator again, which is '\n"
 "      'its home then. It must',\n"
 "     'be closed.',\n"
@@ -29979,14 +30470,14 @@ static const char *const jobq_pg__sql_reference[] = {
 "     'Who may call it: the owner.',\n"
 "     '    select jobq.grant_enqueue(''tenant_7'', queues => ''{mail}'', lines '\n"
 "      '=> ''tenant-7-%'');')),\n"
-"    ('grant_work', 1, concat_ws(E'\\n',\n"
+"    ('grant_work', 1, concat_ws(E'\\n',\n",
 "     'The role may run workers: register, claim, complete, rescue, '\n"
 "      'housekeeping, the outbox. It',\n"
-"     'may declare schedules, and so have jobs and messages written to any '\n"
-"      'queue. To vacuum',\n"
-"     'the table of jobs it needs Postgres 17 or must be the owner; '\n"
-"      'otherwise that is left to',\n"
-"     'autovacuum.',\n"
+"     'may declare schedules and subscriptions, and so have jobs and '\n"
+"      'messages written to any queue.',\n"
+"     'To vacuum the table of jobs it needs Postgres 17 or must be the '\n"
+"      'owner; otherwise that is',\n"
+"     'left to autovacuum.',\n"
 "     'Errors: 42704 no such role; 42501 for all but the owner.',\n"
 "     'Who may call it: the owner.',\n"
 "     '    select jobq.grant_work(''worker_app'');')),\n"
@@ -30022,7 +30513,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "    LOOP\n"
 "        EXECUTE format('COMMENT ON ROUTINE %s IS %L', v_function.name,\n"
 "                       v_function.meaning);\n"
-"    END LOOP;\n",
+"    END LOOP;\n"
 "    FOR v_function IN\n"
 "        SELECT t.oid::regclass AS name, c.meaning, CASE t.relkind WHEN 'v' THEN 'VIEW'\n"
 "               ELSE 'TABLE' END AS kind FROM (VALUES\n"
@@ -30053,18 +30544,21 @@ static const char *const jobq_pg__sql_reference[] = {
 "      'end of a flow'),\n"
 "    ('nudge', 'Waiting jobs to look at: one of those that they wait for has ended'),\n"
 "    ('signal', 'Signals that were sent'),\n"
-"    ('signal_wait', 'Jobs that wait for a signal, until a time'),\n"
-"    ('schedule_owner', 'Programs that declare schedules'),\n"
+"    ('signal_wait', 'Jobs that wait for a signal, until a time'),\n",
+"    ('schedule_owner', 'Programs that declare schedules or subscriptions'),\n"
 "    ('schedule', 'One row for each schedule'),\n"
 "    ('message', 'Messages that are committed and not acknowledged'),\n"
 "    ('partition', 'The row that the holder of a partition writes'),\n"
 "    ('dead_letter', 'Messages that were given up, with all that they carried'),\n"
+"    ('subscription', 'Where messages of a queue or topic are copied to: the messages of '\n"
+"      'another queue or, with a kind, its jobs'),\n"
 "    ('operation', 'A row for each call of an operator''s verb that changed something'),\n"
 "    ('tenant', 'Roles that may enqueue only for somebody: into these queues, and only '\n"
 "      'jobs whose line is like lines (NULL: of any line, or none)'),\n"
 "    ('limits', 'The limits of queues and kinds, and what workers hold of them'),\n"
 "    ('outbox', 'Every partition: how far behind it is, who holds it, how it fares'),\n"
 "    ('dead_letters', 'Dead letters with their queue''s name and their partition''s number'),\n"
+"    ('subscriptions', 'Every subscription'),\n"
 "    ('flows', 'Flows at a glance'),\n"
 "    ('running', 'Jobs that workers have, and how far they are'),\n"
 "    ('schedules', 'Every schedule'),\n"
@@ -30087,7 +30581,7 @@ static const char *const jobq_pg__sql_reference[] = {
 "             AND t.relname = c.name\n"
 "        WHERE obj_description(t.oid, 'pg_class') IS NULL\n"
 "    LOOP\n"
-"        EXECUTE format('COMMENT ON %s %s IS %L', v_function.kind, v_function.name,\n",
+"        EXECUTE format('COMMENT ON %s %s IS %L', v_function.kind, v_function.name,\n"
 "                       v_function.meaning);\n"
 "    END LOOP;\n"
 "END $$;\n",
@@ -30227,10 +30721,19 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('completed_at', 'when it was resolved or discarded'),\n"
 "    ('deadline', 'reprocessing: until when'),\n"
 "    ('schedules.name', 'its name'),\n"
+"    ('subscriptions.name', 'its name'),\n"
+"    ('source', 'name of the queue, or topic, whose messages are copied'),\n"
+"    ('subscriptions.queue', 'name of the queue that the copies go to'),\n",
+"    ('subscriptions.kind', 'kind of the jobs that they become; NULL: they are messages'),\n"
+"    ('types', 'types that it takes; one that ends with * takes all that begin like it; NULL: '\n"
+"              'all'),\n"
+"    ('subscriptions.waiting', 'copies that have not ended, counted up to 10,000 of each '\n"
+"                              'partition, or of its kind'),\n"
+"    ('subscriptions.created_at', 'since when messages are copied'),\n"
 "    ('schedules.kind', 'kind of its jobs; NULL: it writes messages'),\n"
 "    ('times.kind', 'the kind; other: kinds beyond the first 64 of a worker; NULL: the whole '\n"
 "                   'queue'),\n"
-"    ('started', 'jobs that were started'),\n",
+"    ('started', 'jobs that were started'),\n"
 "    ('waiting_p50', 'half of them waited no longer, from run_at to their start'),\n"
 "    ('waiting_p95', '95 of 100 waited no longer'),\n"
 "    ('waiting_p99', '99 of 100 waited no longer'),\n"
@@ -30285,7 +30788,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "        ) AS c (name, meaning) ON c.name IN (a.attname, v.relname || '.' || a.attname)\n"
 "        WHERE v.relnamespace = 'jobq'::regnamespace AND v.relkind = 'v'\n"
 "          AND col_description(v.oid, a.attnum) IS NULL\n"
-"        ORDER BY a.attrelid, a.attnum, length(c.name) DESC\n"
+"        ORDER BY a.attrelid, a.attnum, length(c.name) DESC\n",
 "    LOOP\n"
 "        EXECUTE format('COMMENT ON COLUMN jobq.%I.%I IS %L', v_column.relname,\n"
 "                       v_column.attname, v_column.meaning);\n"
@@ -30356,282 +30859,6 @@ static const char *const jobq_pg__fingerprint_query[] = {
 };
 
 static const char *const jobq_pg__fingerprint_list[] = {
-"column claim.:cancel=11969b claimed_at=d64424 jobs=d580cd number=55c150 progress=38a129\n"
-"column claim.:worker=55c150\n"
-"column dead_letter.:attempts=9cf76a bytes=fc4cee completed_at=262c96 created_at=d64424\n"
-"column dead_letter.:deadline=262c96 error=9b7ef7 failed_at=d64424 headers=38a129 id=6582bf\n"
-"column dead_letter.:partition_id=55c150 payload=38a129 queue_id=9cf76a seq=55c150\n"
-"column dead_letter.:status=e5141e taken_at=262c96 token=9604a6 type=36c5f4\n"
-"column edge.:came=147444 cascade=bb3aa2 child=55c150 flow_id=4cab8d holds=bb3aa2\n"
-"column edge.:parent=55c150 wanted=2ea171\n"
-"column failed.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column failed.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column failed.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 max_attempts=c8e560 payload=38a129\n"
-"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 snoozes=c8e560 stage=fd44da\n"
-"column failed.:stages=fd44da steps=38a129 timeout_us=9604a6 worker=9604a6\n"
-"column flow.:cancelled_at=262c96 created_at=a35e1c ended_at=262c96 id=6582bf message=38a129\n"
-"column flow.:name=17f802 on_failure=23970f open=e0ed90\n"
-"column flow_job.:flow_id=55c150 job_id=55c150 name=7bcf57\n"
-"column flow_part.:cancelled=4cab8d failed=4cab8d flow_id=55c150 jobs=4cab8d part=9cf76a\n"
-"column flow_part.:succeeded=4cab8d\n"
-"column history.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column history.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column history.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 log=38a129 payload=38a129\n"
-"column history.:priority=fd44da queue_id=9cf76a result=38a129 result_bytes=fc4cee\n"
-"column history.:run_at=d64424 slot=fd44da stage=fd44da stages=fd44da state=23970f\n"
-"column history.:worker=9604a6\n"
-"column idempotency.:ended_at=262c96 job_id=55c150 key=7bcf57 queue_id=9cf76a\n"
-"column job.:alone=bb3aa2 attempt=a877cf bytes=fc4cee cancel_requested_at=262c96 claim=9604a6\n"
-"column job.:claimed_at=262c96 crash=a877cf enqueued_at=a35e1c errors=38a129 expires_at=262c96\n"
-"column job.:flow_id=9604a6 headers=38a129 id=4cab8d key=36c5f4 kind_id=9cf76a line=9604a6\n"
-"column job.:line_name=36c5f4 max_attempts=c8e560 payload=38a129 priority=a062db\n"
-"column job.:queue_id=9cf76a run_at=a35e1c snoozes=c8e560 stage=a062db stages=a062db\n"
-"column job.:state=2ea171 steps=38a129 suspect=bb3aa2 timeout_us=9604a6 worker=9604a6\n"
-"column kind.:backoff_base_us=9604a6 backoff_cap_us=9604a6 backoff_curve=9b7ef7\n"
-"column kind.:backoff_floor_us=9604a6 backoff_jitter_permille=c8e560 history=b2bc46 id=c973db\n"
-"column kind.:max_attempts=c8e560 name=7bcf57 parked_at=262c96 paused_at=262c96\n"
-"column kind.:payload_max=9cf76a queue=7bcf57 queue_id=9cf76a retention=9b7ef7\n"
-"column kind.:snoozes_max=c8e560 timeout_us=9604a6\n"
-"column line.:free_at=a35e1c held_at=a35e1c hold_until=262c96 hold_why=9b7ef7 jobs=bb5e19\n"
-"column line.:name=7bcf57 no=55c150 paused_at=262c96 queue_id=9cf76a rate_burst=c8e560\n"
-"column line.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560 strict=b2bc46 used_at=a35e1c\n"
-"column line.:weight=a062db\n"
-"column message.:bytes=fc4cee created_at=a35e1c headers=38a129 id=4cab8d partition_id=55c150\n"
-"column message.:payload=38a129 type=36c5f4\n"
-"column meta.:epoch=55c150 home=9b7ef7 library_min=9cf76a one=bb3aa2 version=9cf76a\n"
-"column nudge.:by=c856b2 cancel=bb3aa2 id=47a293 job_id=55c150 signal=9b7ef7\n"
-"column operation.:application=17f802 arguments=fcfd59 at=d64424 id=6582bf jobs=c8e560\n"
-"column operation.:role=17f802 verb=17f802\n"
-"column partition.:acked=4cab8d base=4cab8d beat=4cab8d beat_at=a35e1c claim=9604a6\n"
-"column partition.:effective=4cab8d error=9b7ef7 failures=4cab8d id=55c150 ids=bb5e19\n"
-"column partition.:lease_until=262c96 lease_us=9604a6 mark=4cab8d mark_at=a35e1c\n"
-"column partition.:mark_xid=c856b2 number=fd44da numbered=4cab8d queue_id=9cf76a\n"
-"column partition.:reached=4cab8d reading=4cab8d run_at=262c96 settled=4cab8d successes=4cab8d\n"
-"column partition.:swept=4cab8d swept_open=a877cf swept_xid=c856b2 tried=bb5e19 worker=9604a6\n",
-"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n"
-"column permit.:worker=55c150\n"
-"column queue.:ageing=bb3aa2 attempts_span_stages=bb3aa2 awaited=bb3aa2 backoff_base_us=4cab8d\n"
-"column queue.:backoff_cap_us=4cab8d backoff_curve=e5141e backoff_floor_us=4cab8d\n"
-"column queue.:backoff_jitter_permille=a877cf created_at=a35e1c failed_keep=f5d1b0\n"
-"column queue.:held_at=a35e1c history=bb3aa2 hold_until=262c96 hold_why=9b7ef7 id=c973db\n"
-"column queue.:key_keep=f5d1b0 line_rate_burst=c8e560 line_rate_count=c8e560\n"
-"column queue.:line_rate_us=9604a6 line_running_max=c8e560 line_strict=bb3aa2\n"
-"column queue.:line_waiting_max=c8e560 lines=bb3aa2 max_attempts=a877cf max_crashes=a877cf\n"
-"column queue.:message_max=a877cf name=7bcf57 partitions=a062db paused_at=262c96\n"
-"column queue.:payload_max=a877cf priority_min=a062db retention=e5141e snoozes_max=c8e560\n"
-"column queue.:stages_max=a062db timeout_us=9604a6\n"
-"column quota.:free_at=a35e1c id=c973db kind_id=c8e560 queue_id=9cf76a rate_burst=c8e560\n"
-"column quota.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560\n"
-"column ring.:export_wait=6188c2 exported=4cab8d first=fd44da keep=121dc1 retention=17f802\n"
-"column ring.:since=a35e1c slot=fd44da turns=4cab8d varies=bb3aa2\n"
-"column schedule.:bytes=fc4cee cron=9b7ef7 ends_at=262c96 error=9b7ef7 every_us=9604a6\n"
-"column schedule.:expires_us=9604a6 headers=38a129 id=c973db kind_id=c8e560 last_at=262c96\n"
-"column schedule.:last_id=9604a6 max_attempts=c8e560 missed=e5141e missed_us=9604a6\n"
-"column schedule.:name=7bcf57 next_at=262c96 offset_us=4cab8d overlap=e5141e owner=36c5f4\n"
-"column schedule.:parsed=8a817d partition=69b275 paused_at=262c96 payload=38a129\n"
-"column schedule.:priority=a062db queue_id=9cf76a skipped_at=262c96 starts_at=262c96\n"
-"column schedule.:tick_at=262c96 timeout_us=9604a6 type=9b7ef7 zone=e5141e\n"
-"column schedule_owner.:declared_at=a35e1c name=7bcf57 revision=55c150\n"
-"column signal.:at=d64424 name=7bcf57 payload=38a129\n"
-"column signal_wait.:job_id=55c150 name=7bcf57 until=d64424\n"
-"column sleeper.:queue_id=9cf76a worker=55c150\n"
-"column tally.:counts=d580cd kind_id=9cf76a number=4cab8d queue_id=9cf76a worker=55c150\n"
-"column tenant.:lines=9b7ef7 outboxes=9fc510 queues=7d7531 role=00ebd7\n"
-"column waiter.:channel=55c150 job_id=55c150 since=a35e1c\n"
-"column worker.:beat=4cab8d beat_at=a35e1c dead_at=262c96 expires_at=d64424 host=9b7ef7\n"
-"column worker.:id=55c150 kinds=453baf lease_us=55c150 library=a877cf name=17f802 pid=c8e560\n"
-"column worker.:queues=453baf registered_at=a35e1c\n"
-"constraint :claim_number_check=682373 claim_pkey=737d7d dead_letter_attempts_check=6f0f9f\n"
-"constraint :dead_letter_check=1e9264 dead_letter_check1=274f33\n"
-"constraint :dead_letter_partition_id_seq_key=8539b6 dead_letter_pkey=884293\n"
-"constraint :dead_letter_status_check=5d96a2 edge_pkey=7dc68c failed_pkey=f0ff36\n"
-"constraint :flow_job_pkey=3a1702 flow_on_failure_check=511918 flow_part_pkey=de113a\n"
-"constraint :flow_pkey=440459 history_pkey=d6d317 history_state_check=62198d\n"
-"constraint :idempotency_pkey=c94294 job_law=c915c8 job_pkey=512267\n"
-"constraint :kind_backoff_base_us_check=e35c9e kind_backoff_curve_check=af39f0\n"
-"constraint :kind_backoff_jitter_permille_check=9f9011 kind_check=10cf82 kind_check1=2a4c88\n"
-"constraint :kind_check2=b4a47c kind_max_attempts_check=7a58dc kind_name_check=df5a3d\n"
-"constraint :kind_pkey=31ff4e kind_queue_id_name_key=5b3985\n"
-"constraint :kind_queue_id_queue_payload_max_fkey=17df5e kind_queue_name_key=dd74a2\n"
-"constraint :kind_retention_check=984cfa kind_snoozes_max_check=adb849\n"
-"constraint :kind_timeout_us_check=437179 line_pkey=0e7c48 line_rate_burst_check=8c2388\n"
-"constraint :line_rate_count_check=51a63b line_rate_us_check=100301\n"
-"constraint :line_running_max_check=1ecd86 line_weight_check=1d5edb message_law=89e0c5\n"
-"constraint :message_pkey=cfde89 meta_one_check=debb8f meta_pkey=bacc89 nudge_pkey=a906c2\n"
-"constraint :operation_pkey=403bf7 partition_law=b569e8 partition_pkey=00aea0\n"
-"constraint :permit_held_check=6cc387 permit_pkey=4f3d64 permit_quota_id_fkey=e952ec\n"
-"constraint :permit_tokens_check=738900 permit_wanted_check=bbf887\n",
-"constraint :queue_backoff_base_us_check=0485cd queue_backoff_curve_check=f48380\n"
-"constraint :queue_backoff_jitter_permille_check=0db26d queue_check=0eb86b queue_check1=8a9105\n"
-"constraint :queue_failed_keep_check=b2e16e queue_id_name_payload_max_key=e9ec03\n"
-"constraint :queue_key_keep_check=44a0ba queue_line_rate_burst_check=23e7fd\n"
-"constraint :queue_line_rate_count_check=7fcd4c queue_line_rate_us_check=f11641\n"
-"constraint :queue_line_running_max_check=8055c2 queue_line_waiting_max_check=851110\n"
-"constraint :queue_max_attempts_check=77ae3e queue_max_crashes_check=c4bdd7\n"
-"constraint :queue_message_max_check=a72c77 queue_name_check=a61a3f queue_name_key=9012a7\n"
-"constraint :queue_partitions_check=60e55e queue_payload_max_check=98a2fc queue_pkey=af43ca\n"
-"constraint :queue_priority_min_check=b33b4a queue_retention_check=3fdd97\n"
-"constraint :queue_snoozes_max_check=43ab9b queue_stages_max_check=a20d62\n"
-"constraint :queue_timeout_us_check=b5da6c quota_kind_id_fkey=b257fb quota_pkey=dd76c9\n"
-"constraint :quota_queue_id_fkey=261ec6 quota_rate_burst_check=3b232f\n"
-"constraint :quota_rate_count_check=bd1ffe quota_rate_us_check=01e7a2\n"
-"constraint :quota_running_max_check=fefe80 ring_check=50c140 ring_export_wait_check=265bb1\n"
-"constraint :ring_keep_check=74aa8d ring_pkey=79e53f ring_retention_check=0e2a46\n"
-"constraint :schedule_check=91a2ef schedule_check1=d3bab8 schedule_check2=2df1bf\n"
-"constraint :schedule_every_us_check=79ab52 schedule_expires_us_check=7700bd\n"
-"constraint :schedule_kind_id_fkey=7c550c schedule_max_attempts_check=03bb25\n"
-"constraint :schedule_missed_check=fa15cd schedule_missed_us_check=95c808\n"
-"constraint :schedule_name_key=417afb schedule_offset_us_check=6b16d8\n"
-"constraint :schedule_overlap_check=0b8ae6 schedule_owner_pkey=32e0b4 schedule_pkey=181051\n"
-"constraint :schedule_priority_check=534442 schedule_queue_id_fkey=8de516\n"
-"constraint :schedule_timeout_us_check=4d5c06 signal_pkey=75c84e signal_wait_pkey=7d37b1\n"
-"constraint :sleeper_pkey=030312 tally_pkey=f0d684 tenant_pkey=a33091 waiter_pkey=f93cd7\n"
-"constraint :worker_id_check=7b94c2 worker_lease_us_check=d69df1 worker_pkey=05a84f\n"
-"function :_add_error=810ca1 _analyze_small=8a41c6 _audit_flows=0a51d0 _audit_lines=cea78f\n"
-"function :_audit_permits=f6431e _audit_places=def2d8 _await=f1f07a _awaited=97fe2f\n"
-"function :_bulk=0a2e55 _busy_or_lost=e9986c _cancel_one=822fb4 _change=5dd499\n"
-"function :_change_one=d88868 _check_at_most=fb6c62 _check_backoff=7e9372 _check_cycle=da357a\n"
-"function :_check_erase=a06524 _check_filter=bbb9f8 _check_ids=3c1773 _check_job=d1c198\n"
-"function :_check_jobs=839f4f _check_known=e7035b _check_letters=0def0a _check_limit=7edce9\n"
-"function :_check_lines=9dc840 _check_links=e8631c _check_name=af2492 _check_number=2d5dfb\n"
-"function :_check_partitions=4e7c0c _check_policy=b8adbf _check_priority=8919bb\n"
-"function :_check_role=bf1770 _check_run_at=3ab5ae _check_schedule=012d93 _check_ticks=9432ea\n"
-"function :_check_token=8d832e _check_watched=ac4a44 _citus_apart=db1106 _citus_at=38f890\n"
-"function :_citus_called=783627 _citus_caller=1deb6f _citus_calls=733059 _citus_closed=489f70\n"
-"function :_citus_drop_views=7efee4 _citus_home=b4b78b _citus_identities=be051c\n"
-"function :_citus_joins=b29d4e _citus_must_be_closed=9c7a10 _citus_mute=c776b1\n"
-"function :_citus_node_texts=6f2613 _citus_readers=d495b0 _citus_run=106cf9\n"
-"function :_citus_script=6377e3 _citus_sender=0043b0 _citus_sent=0d71dc _citus_sequence=aa82fc\n"
-"function :_citus_shards=f349b3 _citus_texts=ad8085 _citus_wake=3bd77c _claim=e88648\n"
-"function :_claim_apart=0ca61f _claim_first=542866 _claim_fresh=ae680d _claim_lanes=47392a\n"
-"function :_claim_lines=a90f2c _claim_look=f725e8 _claim_sift=8ecf5e _claim_stretch=21e336\n"
-"function :_claim_suspect=8efcf4 _claim_visit=9120a1 _claim_walk=a68399 _commit_waits=8714e8\n"
-"function :_complete=aab49c _complete_unkept=0df54d _complete_with=45c6a6 _count_due=3e31a0\n"
-"function :_count_ready=e4a9a5 _counted=22770f _cron_field=b149c5 _cron_local=870edc\n"
-"function :_cron_near=f09beb _cron_next=f5ae08 _cron_parse=e8cfd7 _delete_all=835853\n"
-"function :_deregister=c9b635 _doctor_audit=761d24 _doctor_bench=a7917e _doctor_citus=15ab9f\n",
-"function :_doctor_connections=59812c _doctor_copy=c808c1 _doctor_dead_letters=da794b\n"
-"function :_doctor_doubt=518a75 _doctor_durability=e0f24d _doctor_failing=95861e\n"
-"function :_doctor_fillfactor=a336d0 _doctor_held=dc2a70 _doctor_history=85d5da\n"
-"function :_doctor_indexes=d3a141 _doctor_kinds=f7e8d8 _doctor_locks=7d91fa\n"
-"function :_doctor_notifications=14d712 _doctor_outbox=2606e4 _doctor_paused=4745b7\n"
-"function :_doctor_prepared=7e66b8 _doctor_relays=d6f7cc _doctor_results=cb7af8\n"
-"function :_doctor_schedules=e0be61 _doctor_sequence=e1de37 _doctor_snapshot=f55517\n"
-"function :_doctor_triggers=7e0902 _doctor_unlogged=0df2c7 _doctor_updates=2e8cbf\n"
-"function :_doctor_vacuum=15df88 _doctor_waits=78b368 _doctor_workers=03369c _doors=3d431f\n"
-"function :_doors_beyond=38d472 _due_kinds=585746 _edges_drop=20a9ec _edges_end=09659b\n"
-"function :_edges_forget=b8af25 _edges_revive=0a096e _end_keys=ebba11 _ended=11f34d\n"
-"function :_ending=db7c44 _enqueue_after=a479ff _enqueue_known=5c3409 _enqueue_linked=11e8f4\n"
-"function :_enqueue_many=b3a1fc _enqueue_one=b1308f _erase_from=f3caed _erase_jobs=f436fc\n"
-"function :_erase_live=62f9fd _erase_messages=0b7e88 _erase_otherwise=b434f1\n"
-"function :_erase_page=6b6626 _erase_rows=3a57c8 _erase_unreached=c4cf5c _erased_errors=57e83a\n"
-"function :_erased_mark=bb73bb _expiries=fe82fd _explain_ahead=6201ca _explain_line=d24f39\n"
-"function :_explain_quotas=0d888e _explain_ready=568cb8 _explain_waiting=9a8ade\n"
-"function :_failed_about=19dc0e _finish=fcc068 _fire=7b328e _fire_job=effc4b _fire_tick=98cbe6\n"
-"function :_first_due=b7615f _flow_add=6e1b85 _flow_cancel_free=7180de\n"
-"function :_flow_cancel_wait=67e478 _flow_count=7467d1 _flow_free=725bcd _flow_names=8b6b21\n"
-"function :_flow_over=4dd1be _flow_part=97f2bb _flow_revive_free=078a68 _flow_tell=0f7e34\n"
-"function :_flow_unknown=dfb2cc _flows_restored=016fc4 _follow=2bf0d1 _grant_added=e7c531\n"
-"function :_grant_again=d2c535 _grant_functions=9f8c9c _grant_less=bb1265 _has_lines=c5c526\n"
-"function :_heartbeat=bd033d _heartbeat_kinds=c5b114 _heartbeat_suspects=97e009\n"
-"function :_held_text=6bd2af _here=c622d1 _hold_from=8fec88 _hold_of_claim=26b463\n"
-"function :_id_beyond=e1ea82 _in_circle=2c8359 _is_copy=b8984b _is_erased=154232\n"
-"function :_job_ties=69d02a _jobs_ahead=815cda _jobs_of_key=787484 _keep_keys=507ee5\n"
-"function :_kept=f27769 _key_taken=10d017 _kind_id=e1ec4e _kind_ids=826cd9 _kind_lives=c4296e\n"
-"function :_kind_set=5bd40e _kinds_of=1b75c1 _known_change=1d960e _known_decide=2fd81d\n"
-"function :_known_kind=29559c _known_lines=071b73 _known_lock=f19d09 _known_queue=813e6b\n"
-"function :_known_schedule=8c9565 _known_succeed=23e85f _lanes_filled=c777cd _last_hour=bd7e80\n"
-"function :_late_front=463b56 _late_workers=93c97b _lease_lost=5f46af _limited=f63da2\n"
-"function :_line_at=7d6728 _line_free=5ec491 _line_fronts=d336c3 _line_holders=b36469\n"
-"function :_line_no=d3e456 _line_rooms=2da125 _line_row=b8337a _line_suspects=ecea26\n"
-"function :_line_up=505b90 _line_waiting=ca1749 _line_waits=695d0b _lines_ready=0d4aa0\n"
-"function :_lines_restored=983a6b _lines_used=6ebe23 _link=f70df2 _link_parents=eaa693\n"
-"function :_lock_claimed=7f8566 _lock_flows=32b1db _lock_kinds=ef5c0f _lock_lines=e5e21c\n"
-"function :_lock_parents=1a0622 _lockers=996335 _look_flows=824fcb _look_jobs=57b797\n"
-"function :_look_signals=7dab9b _make_ready=b5216d _metric=0f2023 _metric_label=ca2d80\n"
-"function :_metric_times=d142b2 _metrics_counted=c93337 _metrics_others=58c39e\n"
-"function :_metrics_outbox=455de6 _metrics_queues=1dcbf7 _metrics_schema=0b4f86\n"
-"function :_move_keys=e32427 _need_read_committed=9e43bb _next_lines=30029a _next_tick=ed5e1b\n"
-"function :_notify=1c3c34 _nudges_left=20b7fe _nudges_take=4d6a2a _open_before=d47415\n"
-"function :_operated=0ea1e7 _operated_one=8821dc _operated_row=0114af _others_hold=d71c01\n"
-"function :_outbox_ack=274c73 _outbox_asked=23914c _outbox_bury=33eb44 _outbox_delete=783d88\n"
-"function :_outbox_direct=d86264 _outbox_done=c0efc3 _outbox_enqueue_many=9f7ba7\n"
-"function :_outbox_enqueue_one=c1d357 _outbox_fit=8c1583 _outbox_hand=906b59\n"
-"function :_outbox_hash=c2927c _outbox_limit=4b0017 _outbox_look=3c4149 _outbox_mark=34e24e\n",
-"function :_outbox_messages=fd9616 _outbox_number=b5e457 _outbox_partitions=12ef81\n"
-"function :_outbox_queue=0d2ba7 _outbox_read=fd8fb5 _outbox_renew=efae7a\n"
-"function :_outbox_restored=e95a3e _outbox_store=709327 _outbox_tried=8a9910\n"
-"function :_outbox_waits=4ed423 _outbox_widen=1c210f _parent_end=cd2ef1 _parent_jobs=eaddad\n"
-"function :_parent_text=e6fd56 _parents=d20a06 _park=5773ae _part=4e99ea _peek_lines=06eaa8\n"
-"function :_permit_exchange=441d0d _permit_fair=3d1e60 _permit_kept=93116d _permit_one=5a1050\n"
-"function :_permit_share=6b9987 _permit_tokens=192454 _permits_free=2d935b\n"
-"function :_permits_prune=1d503e _permits_restored=dafe7e _pick=998eef _pick_failed=e213d1\n"
-"function :_pick_lined=e63ba5 _policies=f3aa96 _policy_row=cb718c _progress_of_claim=366fbd\n"
-"function :_progress_write=b9f826 _promote=c2b8d2 _promote_late=36086e _prune_flows=1a6519\n"
-"function :_prune_lines=cd01f0 _prune_operations=0700bc _prune_signals=d7d179\n"
-"function :_prune_waiters=40f879 _queue_counts=2f49bc _queue_id=47b60c _queue_lines_set=bdc3f4\n"
-"function :_queue_lock=33a5e1 _queue_rates=0039c7 _quota_new=dc9eee _quota_set=677b4c\n"
-"function :_rate_chunk=3e6562 _rate_parse=4ed102 _rate_text=515db3 _recover=8b34a1\n"
-"function :_refuse=0ff5e4 _refuse_dead=467eed _register=d643ae _remains=7b6101 _request=bc9519\n"
-"function :_request_many=7b1b58 _rescue=833ddf _rescue_jobs=32d2aa _rescue_singly=d3c9b2\n"
-"function :_retention_used=bbe7d0 _return_key=5f1952 _revivable=770099 _revive_all=e5e6ae\n"
-"function :_revive_free=ecbb97 _revive_wait=6bf3a7 _ring_slot=556999 _rings_unturned=2b8050\n"
-"function :_row_holders=0ac477 _rows_within=ce2d89 _running=967a07 _schedule_after=efcb22\n"
-"function :_schedule_due=ba1966 _schedule_last=cb25bc _schedule_put=aa64a1\n"
-"function :_schedules_set=ae74c2 _secure=b4d828 _sequence_restored=0e0535 _served=443de1\n"
-"function :_set_aside=50f36d _set_paused=d8bebb _settle=6ad788 _settle_end=ec89d8\n"
-"function :_settle_here=08111b _shell=5ed472 _shown=1d1dc0 _signal_look=e5c299\n"
-"function :_signal_of_claim=76ed56 _sleep=d86b23 _snapshots=e1226f _step_done_here=725313\n"
-"function :_step_of_claim=a3c287 _strays=151168 _strict_holders=c01743 _strict_job=2ff069\n"
-"function :_succeeded=ad2590 _suspect_admitted=bef0fe _suspect_goes=565cd3\n"
-"function :_suspect_room=99ce40 _take_key=a39e08 _take_lines=9f976f _tally_fold=2b4a54\n"
-"function :_tally_prune=9d4281 _tally_sums=67c4d7 _tally_take=40fe71 _tell=ed31c2\n"
-"function :_tell_waiters=21e89a _tenant_key=fdf23b _tenant_keys=569e0f _tenant_may=d72c00\n"
-"function :_tenant_refuse=a1bd4e _tenant_writes=e77fa7 _tick=ccc2ef _times_bounds=f790f6\n"
-"function :_times_quantile=1bcbf9 _tokens_move=4dba4b _unawait=b96c2a _unpark=d66800\n"
-"function :_us=556c7b _wait_briefly=f657f9 _wait_here=9105f5 _wake=e24c8d _walk_quantum=52a57f\n"
-"function :_walk_stop=31dc88 _widen=e20461 _work_backoff=ffd834 _work_decide=ba11d7\n"
-"function :_work_lanes=a07bd6 _work_modes=eed2fb _work_settle=9408de _work_tidy=6a94d5\n"
-"function :audit=65dadd batch=282678 cancel=2b8471 citus_close=9366f0 citus_distribute=e59da2\n"
-"function :citus_doubts=1e1423 citus_join=9b57aa citus_place=08c7a4 citus_undistribute=7ba854\n"
-"function :dead_letter_cleanup=8d3f00 dead_letter_count=a87563 dead_letter_discard=f74aa7\n"
-"function :dead_letter_list=27822e dead_letter_reject=dc5565 dead_letter_replay=8413c6\n"
-"function :dead_letter_resolve=32c7e4 delete=e79f77 digest=88cb25 doctor=9ef5c9 enqueue=48c9a8\n"
-"function :enqueue_or_get=75196d erase=600922 explain_job=2efa98 export_done=85f743\n"
-"function :export_next=b7b644 export_set=407d9c flow=c55953 flow_cancel=e0989b\n"
-"function :flow_close=db725d flow_graph=d47f1e flow_revive=c91124 grant_enqueue=0ded36\n"
-"function :grant_operate=2fde8e grant_read=95fa09 grant_work=0e6445 hold=9baefc\n"
-"function :line_set=ca0e46 mend=190288 metrics=013567 move=594fba outbox_enqueue=f18a25\n"
-"function :outbox_grow=ff6fce outbox_register=0b7c07 pause=83f437 peek=d93c08\n"
-"function :prioritize=ed20e9 prune=0e79f8 queue_set=9cf62a renew=657704 reschedule=6eb9a3\n"
-"function :resume=6864c3 retention_set=76d8e4 revive=ac52bd revoke=a87c1f schedule=fb18a4\n",
-"function :schedule_drop=ccd482 schedule_pause=312707 schedule_preview=319a0c\n"
-"function :schedule_resume=f72e24 schedule_run=9ddaca signal=3ef364 standing=58e646\n"
-"function :turn=206634 wait=e5f1fd work_done=529214 work_fail=52b0f1 work_heartbeat=40b80c\n"
-"function :work_join=ae4aa8 work_leave=8f2a05 work_recover=6d2d1d work_rescue=9fad22\n"
-"function :work_take=3150b5\n"
-"index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"
-"index :edge_flow=103620 edge_held=5a0e1e failed_finished_at=b7c79e failed_flow=fa57e5\n"
-"index :failed_kind=1df76f failed_queue=31109c flow_ended_at=6a1f29 flow_job_id=bbc13d\n"
-"index :idempotency_ended_at=8ab7e3 job_flow=858dde job_lane=3ddd83 job_line=9c88b3\n"
-"index :job_suspect=ebedf7 line_held=8ec109 quota_of=43d84d schedule_next=1d9d1f\n"
-"index :signal_at=525988 signal_wait_name=3c8b28 worker_kinds=830cad\n"
-"sequence :job_id=e3b0c4 message_id=e3b0c4\n"
-"table :claim=e3b0c4 dead_letter=e3b0c4 edge=e3b0c4 failed=e3b0c4 flow=e3b0c4 flow_job=e3b0c4\n"
-"table :flow_part=e3b0c4 history=e3b0c4 history_0=e3b0c4 history_1=e3b0c4 history_10=e3b0c4\n"
-"table :history_11=e3b0c4 history_12=e3b0c4 history_13=e3b0c4 history_14=e3b0c4\n"
-"table :history_15=e3b0c4 history_16=e3b0c4 history_17=e3b0c4 history_18=e3b0c4\n"
-"table :history_19=e3b0c4 history_2=e3b0c4 history_20=e3b0c4 history_21=e3b0c4\n"
-"table :history_22=e3b0c4 history_23=e3b0c4 history_3=e3b0c4 history_4=e3b0c4 history_5=e3b0c4\n"
-"table :history_6=e3b0c4 history_7=e3b0c4 history_8=e3b0c4 history_9=e3b0c4 idempotency=e3b0c4\n"
-"table :job=e3b0c4 kind=e3b0c4 line=e3b0c4 message=e3b0c4 meta=e3b0c4 nudge=e3b0c4\n"
-"table :operation=e3b0c4 partition=e3b0c4 permit=e3b0c4 queue=e3b0c4 quota=e3b0c4 ring=e3b0c4\n"
-"table :schedule=e3b0c4 schedule_owner=e3b0c4 signal=e3b0c4 signal_wait=e3b0c4 sleeper=e3b0c4\n"
-"table :tally=e3b0c4 tenant=e3b0c4 waiter=e3b0c4 worker=e3b0c4\n"
-"type :claimed=3660be cron=f1162b delivery=63b64b room=369f22 walk=fe5920\n"
-"view :dead_letters=b54763 ended=253834 failures=2335d2 flows=5f6b2a jobs=99e38c limits=7de2c8\n"
-"view :lines=5ea98c live_jobs=99cf79 operator_log=280444 outbox=3a9bd4 past_jobs=99e38c\n"
-"view :queues=35b529 running=b07e7b schedules=6c7844 times=9f2b1d workers=b3f70e\n",
     NULL
 };
 
@@ -30647,6 +30874,7 @@ static const jobq_pg__migration jobq_pg__migrations[] = {
     {12, "workers", jobq_pg__sql_workers},
     {12, "house", jobq_pg__sql_house},
     {12, "outbox", jobq_pg__sql_outbox},
+    {12, "topics", jobq_pg__sql_topics},
     {12, "flows", jobq_pg__sql_flows},
     {12, "steps", jobq_pg__sql_steps},
     {12, "waits", jobq_pg__sql_waits},

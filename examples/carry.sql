@@ -20,7 +20,7 @@
 --
 -- Carried: queues, kinds, limits of queues, kinds and lines, jobs that have not ended, failed
 -- jobs, keys, messages, partitions with their numbers, dead letters, schedules, flows,
--- signals, limits of roles, how long history is kept, and whether this database is a copy.
+-- subscriptions, signals, limits of roles, how long history is kept, and whether this database is a copy.
 -- Changed on the way:
 --   running jobs   Their workers are gone, so the new schema rescues them: they are ready,
 --                  have their attempt back, and are suspects. One that already was a suspect
@@ -141,9 +141,10 @@ DECLARE
     v_counts text := '';
 BEGIN
     FOREACH v_table IN ARRAY '{queue, kind, quota, line, job, failed, idempotency, message,
-        partition, dead_letter, schedule_owner, schedule, flow, flow_part, flow_job, edge,
-        nudge, signal, signal_wait, tenant}'::text[]
+        partition, dead_letter, schedule_owner, schedule, subscription, flow, flow_part,
+        flow_job, edge, nudge, signal, signal_wait, tenant}'::text[]
     LOOP
+        CONTINUE WHEN to_regclass(format('%s.%I', v_from, v_table)) IS NULL; -- version 11
         SELECT string_agg(quote_ident(i.attname), ', '),
                string_agg(coalesce(c.value, 'o.' || quote_ident(i.attname)), ', ')
         INTO v_columns, v_values

@@ -135,6 +135,15 @@ BEGIN
     ('completed_at', 'when it was resolved or discarded'),
     ('deadline', 'reprocessing: until when'),
     ('schedules.name', 'its name'),
+    ('subscriptions.name', 'its name'),
+    ('source', 'name of the queue, or topic, whose messages are copied'),
+    ('subscriptions.queue', 'name of the queue that the copies go to'),
+    ('subscriptions.kind', 'kind of the jobs that they become; NULL: they are messages'),
+    ('types', 'types that it takes; one that ends with * takes all that begin like it; NULL: '
+              'all'),
+    ('subscriptions.waiting', 'copies that have not ended, counted up to 10,000 of each '
+                              'partition, or of its kind'),
+    ('subscriptions.created_at', 'since when messages are copied'),
     ('schedules.kind', 'kind of its jobs; NULL: it writes messages'),
     ('times.kind', 'the kind; other: kinds beyond the first 64 of a worker; NULL: the whole '
                    'queue'),

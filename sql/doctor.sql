@@ -14,8 +14,8 @@
 --   severity  critical: work is lost, stuck or done wrongly. warning: work waits for somebody,
 --             or will. notice: it costs speed or space
 --   subject   what it is about, in the form queue NAME, kind QUEUE NAME, line QUEUE NAME,
---             schedule NAME, partition QUEUE NUMBER, flow ID, job ID, session PID, table NAME,
---             index NAME, or the word schema or server
+--             schedule NAME, subscription NAME, partition QUEUE NUMBER, flow ID, job ID,
+--             session PID, table NAME, index NAME, or the word schema or server
 --   sentence  what is wrong; remedy: what to run or do
 -- It sees of other sessions what the caller may see, so a role with pg_read_all_stats is told
 -- more. It waits for no lock longer than 0.1 s, and then says who has it.
@@ -30,9 +30,10 @@ DECLARE
 BEGIN
     FOREACH check_name IN ARRAY ARRAY[
         'unlogged', 'copy', 'sequence', 'triggers', 'durability', 'locks', 'prepared',
-        'results', 'workers', 'kinds', 'failing', 'relays', 'outbox', 'dead_letters', 'held',
-        'paused', 'schedules', 'history', 'notifications', 'snapshot', 'connections', 'vacuum',
-        'citus', 'fillfactor', 'updates', 'indexes', 'bench']
+        'results', 'workers', 'kinds', 'failing', 'relays', 'readers', 'outbox',
+        'dead_letters', 'held', 'paused', 'schedules', 'history', 'notifications',
+        'snapshot', 'connections', 'vacuum', 'citus', 'fillfactor', 'updates', 'indexes',
+        'bench']
         || CASE WHEN thorough THEN ARRAY['audit', 'waits', 'doubt'] ELSE '{}' END
     LOOP
         BEGIN
@@ -459,6 +460,51 @@ BEGIN
         WHERE p.queue_id = q.id) AS o
     WHERE q.partitions > 0 AND q.paused_at IS NULL AND NOT o.held
       AND o.since < statement_timestamp() - interval '1 minute';
+END $$;
+
+-- A subscription whose reader is dead: for a week it has taken nothing, or has not had a
+-- worker, and copies are older than that. At most 100,000 of them are counted.
+CREATE OR REPLACE FUNCTION jobq._doctor_readers()
+RETURNS TABLE (severity text, subject text, sentence text, remedy text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE v_week timestamptz := statement_timestamp() - interval '7 days';
+BEGIN
+    RETURN QUERY
+    SELECT 'warning', format('subscription %s', s.name), format('the reader of subscription '
+               '%s has been dead for a week: queue %s keeps %s copies for it, %s%s, the '
+               'oldest since %s', s.name, q.name, jobq._counted(c.rows, 100000),
+               CASE WHEN c.rows >= 100000 THEN 'at least ' END, pg_size_pretty(c.bytes),
+               jobq._shown(c.since)),
+           format('start its worker, or give it up: select jobq.unsubscribe(%L, drop => true)',
+                  s.name)
+    FROM jobq.subscription s JOIN jobq.queue q ON q.id = s.queue_id
+    CROSS JOIN LATERAL (
+        SELECT count(*) AS rows, min(n.since) AS since, sum(n.bytes) AS bytes FROM (
+            (SELECT m.created_at AS since, 64 + coalesce(pg_column_size(m.payload), 0)
+                    + coalesce(pg_column_size(m.bytes), 0)
+                    + coalesce(pg_column_size(m.headers), 0) AS bytes
+             FROM jobq.message m
+             WHERE s.kind_id IS NULL AND EXISTS (
+                 SELECT FROM jobq.partition p CROSS JOIN LATERAL (
+                     SELECT o.created_at FROM jobq.message o
+                     WHERE o.partition_id = p.id AND p.beat_at < v_week
+                     ORDER BY o.id LIMIT 1) AS o
+                 WHERE p.queue_id = s.queue_id AND o.created_at < v_week)
+               AND m.partition_id BETWEEN q.id::bigint * 32768 AND q.id::bigint * 32768 + 32767
+             LIMIT 100000)
+            UNION ALL
+            (SELECT j.enqueued_at, 200 + coalesce(pg_column_size(j.payload), 0)
+                    + coalesce(pg_column_size(j.bytes), 0)
+                    + coalesce(pg_column_size(j.headers), 0)
+             FROM jobq.job j
+             WHERE s.kind_id IS NOT NULL AND j.queue_id = s.queue_id AND j.kind_id = s.kind_id
+               AND (EXISTS (SELECT FROM jobq.kind k WHERE k.id = s.kind_id
+                            AND k.parked_at < v_week)
+                    OR EXISTS (SELECT FROM jobq._due_kinds(s.queue_id, v_week) d
+                               WHERE d.kind_id = s.kind_id))
+             LIMIT 100000)) AS n) AS c
+    WHERE c.since < v_week ORDER BY s.name;
 END $$;
 
 CREATE OR REPLACE FUNCTION jobq._doctor_outbox()

@@ -259,6 +259,7 @@ BEGIN
     PERFORM jobq._sequence_restored('jobq.quota', max(q.id)) FROM jobq.quota q;
     PERFORM jobq._sequence_restored('jobq.kind', max(k.id)) FROM jobq.kind k;
     PERFORM jobq._sequence_restored('jobq.schedule', max(s.id)) FROM jobq.schedule s;
+    PERFORM jobq._sequence_restored('jobq.subscription', max(s.id)) FROM jobq.subscription s;
     PERFORM setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), jobq._id_beyond(greatest(
         pg_sequence_last_value(pg_get_serial_sequence('jobq.dead_letter', 'id')::regclass),
         (SELECT max(d.id) FROM jobq.dead_letter d WHERE d.id <= 1::bigint << 62), 0)));

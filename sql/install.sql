@@ -90,6 +90,7 @@ END $$;
 \ir workers.sql
 \ir house.sql
 \ir outbox.sql
+\ir topics.sql
 \ir flows.sql
 \ir steps.sql
 \ir waits.sql

@@ -23,22 +23,29 @@
 
 -- ---- queues with partitions ----------------------------------------------------------------
 
--- Gives a queue its partitions: a power of two, numbered from 0. A second call with the same
--- number changes nothing. A call with another number changes nothing either; the answer says
--- how many partitions there are.
+-- Gives a queue its partitions: a power of two, numbered from 0. 0 makes a topic: nobody reads
+-- it, and its messages go to its subscriptions. A second call with the same number changes
+-- nothing. A call with another number changes nothing either; the answer says how many
+-- partitions there are.
 -- Errors: 22023.
 --     select * from jobq.outbox_register('orders', 4);
 CREATE OR REPLACE FUNCTION jobq.outbox_register(
     p_queue text, p_partitions integer, OUT queue_id integer, OUT partitions integer)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE v_topic boolean;
 BEGIN
-    PERFORM jobq._check_partitions(p_partitions);
+    IF p_partitions <> 0 IS NOT FALSE THEN
+        PERFORM jobq._check_partitions(p_partitions);
+    END IF;
     queue_id := jobq._queue_id(p_queue);
-    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id;
-    IF partitions > 0 THEN RETURN; END IF;
-    SELECT q.partitions INTO partitions FROM jobq.queue q WHERE q.id = queue_id FOR UPDATE;
-    IF partitions > 0 THEN RETURN; END IF;
-    PERFORM jobq._outbox_widen(queue_id, 0, p_partitions);
+    SELECT q.partitions, q.topic INTO partitions, v_topic
+    FROM jobq.queue q WHERE q.id = queue_id;
+    IF partitions > 0 OR v_topic THEN RETURN; END IF;
+    SELECT q.partitions, q.topic INTO partitions, v_topic
+    FROM jobq.queue q WHERE q.id = queue_id FOR UPDATE;
+    IF partitions > 0 OR v_topic THEN RETURN; END IF;
+    UPDATE jobq.queue q SET topic = true WHERE q.id = queue_id AND p_partitions = 0;
+    PERFORM jobq._outbox_widen(queue_id, 0, p_partitions) WHERE p_partitions > 0;
     partitions := p_partitions;
 END $$;
 
@@ -139,11 +146,12 @@ END $$;
 -- lets outbox_grow change that number with no enqueue in between. A transaction whose snapshot
 -- is older than such a change must fail (40001): it fails at the lock on the queue's row. That
 -- lock is released at once; if it were held to the end, pause and queue_set would wait for
--- every such transaction. The transaction gets its id before message ids are drawn: see
--- outbox_number.
+-- every such transaction. The same two locks make the seam of a subscription exact: see
+-- topics.sql. The transaction gets its id before message ids are drawn: see outbox_number.
 CREATE OR REPLACE FUNCTION jobq._outbox_queue(
     p_queue text, p_lowest bigint, p_highest bigint, p_size bigint, OUT id integer,
-    OUT partitions integer, OUT refused text, OUT code text)
+    OUT partitions integer, OUT refused text, OUT code text, OUT readers integer,
+    OUT topic boolean)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE v_max integer;
 BEGIN
@@ -152,11 +160,15 @@ BEGIN
     IF current_setting('transaction_isolation') NOT LIKE 'read %' THEN
         BEGIN
             PERFORM FROM jobq.queue q WHERE q.name = p_queue COLLATE "C" FOR SHARE;
+            PERFORM FROM jobq.queue q JOIN jobq.subscription s ON s.source_id = q.id
+            JOIN jobq.queue r ON r.id = s.queue_id AND s.kind_id IS NULL
+            WHERE q.name = p_queue COLLATE "C" FOR SHARE OF r;
             RAISE EXCEPTION USING ERRCODE = 'JQ000';
         EXCEPTION WHEN SQLSTATE 'JQ000' THEN NULL; -- the lock is gone with the subtransaction
         END;
     END IF;
-    SELECT q.id, q.partitions, q.message_max INTO id, partitions, v_max
+    SELECT q.id, q.partitions, q.message_max, q.readers, q.topic
+    INTO id, partitions, v_max, readers, topic
     FROM jobq.queue q WHERE q.name = p_queue COLLATE "C";
     code := '22023';
     IF EXISTS (SELECT FROM jobq.tenant) AND NOT jobq._tenant_writes(p_queue) THEN
@@ -164,13 +176,13 @@ BEGIN
                           'tenant''s, and grant_enqueue gave it no such outbox', session_user,
                           p_queue);
         code := '42501';
-    ELSIF id IS NULL OR partitions = 0 THEN
+    ELSIF id IS NULL OR (partitions = 0 AND NOT topic) THEN
         refused := format('queue ''%s'' is not registered', p_queue);
         code := 'JQ003';
-    ELSIF p_highest >= partitions OR p_lowest < 0 THEN
+    ELSIF p_highest >= greatest(partitions, 1) OR p_lowest < 0 THEN
         refused := format('partition %s is out of range for queue ''%s'' (max %s)',
                           CASE WHEN p_lowest < 0 THEN p_lowest ELSE p_highest END, p_queue,
-                          partitions);
+                          greatest(partitions, 1));
     ELSIF p_size > v_max THEN
         refused := format('payload size %s exceeds maximum %s', p_size, v_max);
     ELSE
@@ -180,15 +192,16 @@ END $$;
 
 -- Writes many messages of one queue in one statement, all or none. Element i of every array
 -- belongs to message i. An array may be NULL, and so may its elements. The partition is
--- p_partitions[i], or is chosen by p_hashes[i] (outbox_hash of the order key), which wins. ids
--- are drawn first and carried through, so within a partition the messages have the order of
--- the arrays. existed[i]: the queue knows this key, and nothing was written. refused: why
--- nothing was written at all. No error is raised, so the caller's transaction continues.
+-- p_partitions[i], or is chosen by p_hashes[i] (outbox_hash of the order key), which wins;
+-- p_order_keys[i] is that key, for copies that are jobs. ids are drawn first and carried
+-- through, so within a partition the messages have the order of the arrays. existed[i]: the
+-- queue knows this key, and nothing was written. refused: why nothing was written at all. No
+-- error is raised, so the caller's transaction continues.
 CREATE OR REPLACE FUNCTION jobq._outbox_enqueue_many(
     p_queue text, p_partitions integer[], p_hashes integer[], p_types text[],
     p_payloads jsonb[], p_bytes bytea[], p_headers jsonb[], p_keys text[], p_count integer,
-    p_notify boolean, OUT ids bigint[], OUT existed boolean[], OUT refused text,
-    OUT code text)
+    p_notify boolean, p_order_keys text[] DEFAULT NULL, OUT ids bigint[],
+    OUT existed boolean[], OUT refused text, OUT code text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_variable
 DECLARE v_queue record;
@@ -215,7 +228,12 @@ BEGIN
                  unnest(p_partitions) AS partition, unnest(p_hashes) AS hash,
                  unnest(p_types) AS type, unnest(p_payloads) AS payload,
                  unnest(p_bytes) AS bytes, unnest(p_headers) AS headers) AS u
-    WHERE u.existed IS NOT TRUE;
+    WHERE u.existed IS NOT TRUE AND NOT v_queue.topic;
+    IF v_queue.readers > 0 THEN
+        PERFORM jobq._outbox_copy(v_queue.id, ids, existed, p_partitions, p_hashes,
+                                 p_order_keys, p_types, p_payloads, p_bytes, p_headers,
+                                 p_notify);
+    END IF;
     IF p_notify THEN PERFORM jobq._wake(v_queue.id, 1); END IF;
 END $$;
 
@@ -224,7 +242,8 @@ END $$;
 CREATE OR REPLACE FUNCTION jobq._outbox_enqueue_one(
     p_queue text, p_partition integer, p_hash integer, p_type text, p_payload jsonb,
     p_bytes bytea, p_headers jsonb, p_key text, p_notify boolean,
-    OUT id bigint, OUT existed boolean, OUT refused text, OUT code text)
+    p_order_key text DEFAULT NULL, OUT id bigint, OUT existed boolean, OUT refused text,
+    OUT code text)
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -246,6 +265,13 @@ BEGIN
             v_queue.id, ARRAY[p_key], ARRAY[id], statement_timestamp()) k;
         IF existed THEN RETURN; END IF;
     END IF;
+    IF v_queue.readers > 0 THEN
+        PERFORM jobq._outbox_copy(
+            v_queue.id, ARRAY[id], NULL, ARRAY[p_partition], ARRAY[p_hash],
+            ARRAY[p_order_key], ARRAY[p_type], ARRAY[p_payload], ARRAY[p_bytes],
+            ARRAY[p_headers], p_notify);
+    END IF;
+    IF v_queue.topic THEN RETURN; END IF;
     v_partition := v_queue.id::bigint * 32768
                    + coalesce(p_hash & (v_queue.partitions - 1), p_partition, 0);
     INSERT INTO jobq.message (partition_id, id, type, payload, bytes, headers)
@@ -256,14 +282,14 @@ BEGIN
     END IF;
 END $$;
 
--- Writes one message, in the caller's transaction.
--- With a key, a repeated call finds the
--- first message.
+-- Writes one message, in the caller's transaction, and a copy for each subscription.
+-- With a key, a repeated call finds the first message.
 --   partition  from 0; or order_key: messages with the same one stay in their order
 --   type       for the receiver, which may choose by it
 --   bytes      instead of payload; headers: tags, trace context, content-type
 --   notify     wakes a relay that is asleep
--- Answers the message's id, which is not its seq: that comes when it is read.
+-- Answers the message's id, which all copies have. It is not its seq: that comes when it is
+-- read.
 -- Errors: 22023; 40001 try again; JQ003 the queue is not registered for messages; 42501 it is
 -- no outbox of this tenant.
 --     select jobq.outbox_enqueue('orders', '{"total": 5}', order_key => 'customer-7');
@@ -288,7 +314,7 @@ BEGIN
     END IF;
     SELECT e.* INTO v FROM jobq._outbox_enqueue_one(
         queue, partition, jobq._outbox_hash(order_key), type, payload, bytes, headers, key,
-        notify) e;
+        notify, order_key) e;
     IF v.refused IS NOT NULL THEN -- its first word is the argument
         RAISE EXCEPTION '%', v.refused
             USING ERRCODE = v.code, COLUMN = split_part(v.refused, ' ', 1);

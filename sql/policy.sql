@@ -117,6 +117,7 @@ BEGIN
         payload_max = coalesce(payload_max, q.payload_max) WHERE q.id = v_queue;
     UPDATE jobq.kind k SET payload_max = q.payload_max FROM jobq.queue q -- keys may be off
     WHERE q.id = v_queue AND k.queue_id = q.id AND k.payload_max <> q.payload_max;
+    PERFORM jobq._check_readers() WHERE num_nonnulls(message_max, payload_max) > 0;
     PERFORM jobq._tell(v_queue);
     PERFORM jobq._operated_row('queue_set', jsonb_build_object('queue', queue), v_before,
                                jobq._policy_row(v_queue, NULL));
@@ -137,7 +138,8 @@ BEGIN
                         '{"rate_us": null, "rate_count": null, "rate_burst": null, '
                         '"running_max": null}'))
            - '{queue_id, kind_id, free_at, paused_at, parked_at, lines, awaited, stages_max, '
-             'priority_min, held_at, hold_until, hold_why, partitions}'::text[];
+             'priority_min, held_at, hold_until, hold_why, partitions, '
+             'topic, readers}'::text[];
 END $$;
 
 -- A part of queue_set: refuses what no queue or kind can have. The backoff is judged with the

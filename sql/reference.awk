@@ -249,6 +249,7 @@ function wrapped(head,    i, text) {
 
 BEGIN {
     split("enqueue=Enqueue;lines=Lines;workers=Workers;house=Housekeeping;outbox=Outbox;" \
+        "topics=Topics;" \
         "flows=Flows;steps=Signals;waits=Wait for a job;schedules=Schedules;views=Look;" \
         "explain=Why a job does not run;doctor=What is wrong;operators=One job or many;" \
         "policy=Queues and policies;" \

@@ -201,11 +201,13 @@ BEGIN
      'Who may call it: the owner; by grant_read, grant_operate.',
      '    select jobq.audit();')),
     ('outbox_register', 2, concat_ws(E'\n',
-     'Gives a queue its partitions: a power of two, numbered from 0. A '
-      'second call with the same',
-     'number changes nothing. A call with another number changes nothing '
-      'either; the answer says',
-     'how many partitions there are.',
+     'Gives a queue its partitions: a power of two, numbered from 0. 0 '
+      'makes a topic: nobody reads',
+     'it, and its messages go to its subscriptions. A second call with the '
+      'same number changes',
+     'nothing. A call with another number changes nothing either; the '
+      'answer says how many',
+     'partitions there are.',
      'Errors: 22023.',
      'Who may call it: the owner; by grant_work.',
      '    select * from jobq.outbox_register(''orders'', 4);')),
@@ -226,17 +228,18 @@ BEGIN
      'Who may call it: the owner; by grant_work, grant_operate.',
      '    select jobq.outbox_grow(''orders'', 8);')),
     ('outbox_enqueue', 9, concat_ws(E'\n',
-     'Writes one message, in the caller''s transaction.',
-     'With a key, a repeated call finds the',
-     'first message.',
+     'Writes one message, in the caller''s transaction, and a copy for each '
+      'subscription.',
+     'With a key, a repeated call finds the first message.',
      '  partition  from 0; or order_key: messages with the same one stay in '
       'their order',
      '  type       for the receiver, which may choose by it',
      '  bytes      instead of payload; headers: tags, trace context, '
       'content-type',
      '  notify     wakes a relay that is asleep',
-     'Answers the message''s id, which is not its seq: that comes when it is '
-      'read.',
+     'Answers the message''s id, which all copies have. It is not its seq: '
+      'that comes when it is',
+     'read.',
      'Errors: 22023; 40001 try again; JQ003 the queue is not registered for '
       'messages; 42501 it is',
      'no outbox of this tenant.',
@@ -295,6 +298,42 @@ BEGIN
      'NULL: all. Errors: 22023.',
      'Who may call it: the owner; by grant_operate.',
      '    select jobq.dead_letter_cleanup(''orders'');')),
+    ('subscribe', 6, concat_ws(E'\n',
+     'Makes a subscription, or changes the one of this name. A message '
+      'whose enqueue begins after',
+     'the commit has its copy; one that was committed before has none.',
+     '  source  a queue of messages, or a topic',
+     '  queue   another queue of messages, which keeps the order of each '
+      'order_key; or, with kind,',
+     '          a queue of jobs: each message becomes a job of this kind, '
+      'in the line of its',
+     '          order_key, with "message", its id, and "type" in its headers',
+     '  types   the types that it takes; ''order.*'' takes all that begin '
+      'like this. NULL: all, and',
+     '          messages without a type',
+     '  owner   the program that declares it: see subscriptions_set in '
+      'jobq_pg.h',
+     'Until its commit it keeps producers of messages out, and so it waits '
+      'for their open',
+     'transactions for one second at most (55P03); then call it again.',
+     'Errors: 22023; 25001 not in this kind of transaction; 55000 it is a '
+      'program''s; 55P03.',
+     'Who may call it: the owner; by grant_operate.',
+     '    select * from jobq.outbox_register(''billing'', 1);',
+     '    select jobq.subscribe(''billing'', ''orders'', ''billing'', types => '
+      '''{order.*}'');',
+     '    select jobq.subscribe(''receipts'', ''orders'', ''mail'', '
+      '''receipt'');')),
+    ('unsubscribe', 2, concat_ws(E'\n',
+     'Ends a subscription. What was copied is still delivered.',
+     'drop: no, it is deleted: all messages of its queue that are not '
+      'acknowledged, or its ready',
+     'jobs that were messages. Refused (55006) while another subscription '
+      'leads there.',
+     'It keeps producers out as subscribe does. Answers whether there was one.',
+     'Errors: 25001 not in this kind of transaction; 55006; 55P03 try again.',
+     'Who may call it: the owner; by grant_operate.',
+     '    select jobq.unsubscribe(''billing'');')),
     ('flow', 3, concat_ws(E'\n',
      'Begins a flow and answers its id, for enqueue. Do both in one '
       'transaction, so that all jobs',
@@ -512,9 +551,10 @@ BEGIN
      '            or will. notice: it costs speed or space',
      '  subject   what it is about, in the form queue NAME, kind QUEUE '
       'NAME, line QUEUE NAME,',
-     '            schedule NAME, partition QUEUE NUMBER, flow ID, job ID, '
-      'session PID, table NAME,',
-     '            index NAME, or the word schema or server',
+     '            schedule NAME, subscription NAME, partition QUEUE NUMBER, '
+      'flow ID, job ID,',
+     '            session PID, table NAME, index NAME, or the word schema '
+      'or server',
      '  sentence  what is wrong; remedy: what to run or do',
      'It sees of other sessions what the caller may see, so a role with '
       'pg_read_all_stats is told',
@@ -904,11 +944,11 @@ BEGIN
     ('grant_work', 1, concat_ws(E'\n',
      'The role may run workers: register, claim, complete, rescue, '
       'housekeeping, the outbox. It',
-     'may declare schedules, and so have jobs and messages written to any '
-      'queue. To vacuum',
-     'the table of jobs it needs Postgres 17 or must be the owner; '
-      'otherwise that is left to',
-     'autovacuum.',
+     'may declare schedules and subscriptions, and so have jobs and '
+      'messages written to any queue.',
+     'To vacuum the table of jobs it needs Postgres 17 or must be the '
+      'owner; otherwise that is',
+     'left to autovacuum.',
      'Errors: 42704 no such role; 42501 for all but the owner.',
      'Who may call it: the owner.',
      '    select jobq.grant_work(''worker_app'');')),
@@ -976,17 +1016,20 @@ BEGIN
     ('nudge', 'Waiting jobs to look at: one of those that they wait for has ended'),
     ('signal', 'Signals that were sent'),
     ('signal_wait', 'Jobs that wait for a signal, until a time'),
-    ('schedule_owner', 'Programs that declare schedules'),
+    ('schedule_owner', 'Programs that declare schedules or subscriptions'),
     ('schedule', 'One row for each schedule'),
     ('message', 'Messages that are committed and not acknowledged'),
     ('partition', 'The row that the holder of a partition writes'),
     ('dead_letter', 'Messages that were given up, with all that they carried'),
+    ('subscription', 'Where messages of a queue or topic are copied to: the messages of '
+      'another queue or, with a kind, its jobs'),
     ('operation', 'A row for each call of an operator''s verb that changed something'),
     ('tenant', 'Roles that may enqueue only for somebody: into these queues, and only '
       'jobs whose line is like lines (NULL: of any line, or none)'),
     ('limits', 'The limits of queues and kinds, and what workers hold of them'),
     ('outbox', 'Every partition: how far behind it is, who holds it, how it fares'),
     ('dead_letters', 'Dead letters with their queue''s name and their partition''s number'),
+    ('subscriptions', 'Every subscription'),
     ('flows', 'Flows at a glance'),
     ('running', 'Jobs that workers have, and how far they are'),
     ('schedules', 'Every schedule'),

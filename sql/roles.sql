@@ -42,7 +42,7 @@ BEGIN
             'set_aside|settle|settle_here|rescue|rescue_jobs|sleep|wake|unpark|prune|turn|'
             'deregister|remains|kinds_of|citus_apart|'
             'work_(join|take|done|fail|heartbeat|rescue|recover|leave)|'
-            'tick|schedules_set|hold|(hold|progress|step|signal)_of_claim|'
+            'tick|schedules_set|subscriptions_set|hold|(hold|progress|step|signal)_of_claim|'
             '(step_done|wait)_here|parent_jobs|'
             'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
@@ -56,7 +56,7 @@ BEGIN
         WHEN 'operate' THEN 'cancel|revive|delete|reschedule|prioritize|move|pause|resume|'
             'queue_set|retention_set|line_set|hold|outbox_grow|dead_letter_.*|erase|'
             'outbox_enqueue|' -- a replay sends dead letters again
-            'export_(set|next|done)|'
+            'export_(set|next|done)|subscribe|unsubscribe|'
             'schedule|schedule_(pause|resume|run|drop)|flow_(cancel|revive|close)' END;
 END $$;
 
@@ -167,9 +167,9 @@ BEGIN
 END $$;
 
 -- The role may run workers: register, claim, complete, rescue, housekeeping, the outbox. It
--- may declare schedules, and so have jobs and messages written to any queue. To vacuum
--- the table of jobs it needs Postgres 17 or must be the owner; otherwise that is left to
--- autovacuum.
+-- may declare schedules and subscriptions, and so have jobs and messages written to any queue.
+-- To vacuum the table of jobs it needs Postgres 17 or must be the owner; otherwise that is
+-- left to autovacuum.
 -- Errors: 42704 no such role; 42501 for all but the owner.
 --     select jobq.grant_work('worker_app');
 CREATE OR REPLACE FUNCTION jobq.grant_work(role regrole) RETURNS void

@@ -113,7 +113,8 @@ END $$;
 -- The same of messages, whose order is (partition_id, id). They are erased as they come,
 -- also those that nobody has read yet: each keeps its number, and its receiver gets
 -- {"erased": true}. p_live false: those are only counted. The keys of messages count from when
--- these were written; so they differ from keys of jobs, which may have the same ids.
+-- these were written; so they differ from keys of jobs, which may have the same ids. The key
+-- of a copy is its source's.
 CREATE OR REPLACE FUNCTION jobq._erase_messages(
     p_tags jsonb, p_part bigint, p_after bigint, p_most bigint, p_dry boolean, p_live boolean,
     OUT looked bigint, OUT matched bigint, OUT live bigint, OUT last_part bigint,
@@ -145,7 +146,9 @@ BEGIN
         RETURNING m.partition_id >> 15 AS queue_id, m.id, m.created_at
     )
     DELETE FROM jobq.idempotency k USING erased e
-    WHERE k.queue_id = e.queue_id AND k.ended_at = e.created_at AND k.job_id = e.id;
+    WHERE k.ended_at = e.created_at AND k.job_id = e.id AND k.queue_id IN (
+        SELECT e.queue_id UNION ALL
+        SELECT s.source_id FROM jobq.subscription s WHERE s.queue_id = e.queue_id);
 END $$;
 
 -- A part of erase: jobs, live and failed. They are locked before any keys.

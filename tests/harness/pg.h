@@ -353,7 +353,8 @@ static inline int pg_empty(void **state)
     return run_alone(
         "DO $$ DECLARE v_full text; BEGIN"
         " LOCK TABLE jobq.job, jobq.failed, jobq.history, jobq.claim, jobq.worker, jobq.sleeper,"
-        "  jobq.kind, jobq.queue, jobq.schedule, jobq.schedule_owner, jobq.edge, jobq.line,"
+        "  jobq.kind, jobq.queue, jobq.schedule, jobq.schedule_owner, jobq.subscription, jobq.edge,"
+        "  jobq.line,"
         "  jobq.quota, jobq.permit, jobq.waiter, jobq.tally, jobq.flow, jobq.flow_part,"
         "  jobq.flow_job, jobq.nudge, jobq.operation, jobq.signal, jobq.signal_wait,"
         "  jobq.idempotency, jobq.message, jobq.partition, jobq.dead_letter, jobq.tenant;"
@@ -362,8 +363,8 @@ static inline int pg_empty(void **state)
         "   AND c.relnamespace = 'jobq'::regnamespace"
         "  WHERE l.pid = pg_backend_pid() AND l.mode = 'AccessExclusiveLock'"
         "   AND (pg_relation_size(c.oid) > 0"
-        "    OR c.relname IN ('kind', 'schedule', 'quota', 'permit'));"
-        " EXECUTE 'TRUNCATE ' || v_full; END $$"); /* the four refer to others */
+        "    OR c.relname IN ('kind', 'schedule', 'quota', 'permit', 'subscription'));"
+        " EXECUTE 'TRUNCATE ' || v_full; END $$"); /* the five refer to others */
 }
 
 /* The ids of a table begin with 1 again. */

@@ -249,6 +249,16 @@ static const given schedule_given[] = {
     {"type", SENDS(.type = "t"), SENDS(.type = ""), .beside = SENDS(.type = NULL)},
 };
 
+#define READER(n, s, q, k, t) RAW(jobq_pg_subscription, n, s, q, k, t)
+
+static const given subscription_given[] = {
+    {.field = "name", READER("t", "o", "q", "k", NULL), READER("", "o", "q", "k", NULL)},
+    {.field = "source", READER("s", "p", "q", "k", NULL), READER("s", "q", "q", "k", NULL)},
+    {.field = "queue", READER("s", "o", "p", NULL, NULL), READER("s", "o", "q", NULL, NULL)},
+    {.field = "kind", READER("s", "o", "q", "l", NULL), READER("s", "o", "q", "a b", NULL)},
+    {.field = "types", READER("s", "o", "q", "k", "a,b.*"), READER("s", "o", "q", "k", "a*b")},
+};
+
 /* ---- the handle ------------------------------------------------------------------------------ */
 
 #define HANDLE(...) RAW(jobq_pg_desc, __VA_ARGS__)

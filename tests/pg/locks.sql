@@ -200,7 +200,9 @@ INSERT INTO jobq.lock_case (verbs, statement) VALUES
     $$jobq.outbox_enqueue('@', '{}', key => 'new')$$);
 
 INSERT INTO jobq.lock_case (verbs, statement, last) VALUES
-('{outbox_grow(text)}', $$jobq.outbox_grow('@', 2, true)$$, true);
+('{outbox_grow(text),subscribe(text),unsubscribe(text)}', $$jobq.outbox_grow('@', 2, true),
+    jobq.subscribe('new-@', '@', '@', 'quick'), jobq.subscribe('old-@', '@', '@', 'ends'),
+    jobq.unsubscribe('old-@', drop => true)$$, true);
 
 -- The verbs of operators and producers, by name and first argument, that have no case. Those left
 -- out lock nothing.

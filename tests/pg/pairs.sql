@@ -346,11 +346,22 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('send to both', 'box', false, ARRAY[$$
     SELECT 'sent', '' FROM jobq._outbox_enqueue_many('q', '{0,1}', NULL, NULL,
         '{"{\"n\": \"@0\"}", "{\"n\": \"@1\"}"}', NULL, NULL, NULL, 2, true)$$]),
+('send two to a topic', 'box', false, ARRAY[$$
+    SELECT 'sent', '' FROM jobq._outbox_enqueue_one('t', 0, NULL, NULL, '{"n": "t1"}', NULL, NULL,
+        't1', true) o, jobq._outbox_enqueue_one('t', sign(o.id - o.id)::integer, NULL, NULL,
+        '{"n": "t2"}', NULL, NULL, 't2', true)$$]),
 ('send with a key', 'box', false, ARRAY[$$
     SELECT 'key m', CASE WHEN existed THEN 'existed' ELSE 'new' END
     FROM jobq._outbox_enqueue_one('q', 0, NULL, NULL, '{"n": "@"}', NULL, NULL, 'm', true)$$]),
 ('grow', 'box', false, ARRAY[$$
     SELECT 'grow', '' FROM (SELECT jobq.outbox_grow('q', 4, true) OFFSET 0) g$$]),
+('subscribe', 'box', false, ARRAY[$$
+    SELECT 'subscribe', '' FROM (SELECT jobq.subscribe('new', 'q', 'n'),
+                                        jobq.subscribe('of-t', 't', 'm') OFFSET 0) s$$]),
+('unsubscribe', 'box', false, ARRAY[$$
+    SELECT 'unsubscribe', '' FROM (SELECT jobq.unsubscribe('old') OFFSET 0) s$$]),
+('unsubscribe and drop', 'box', false, ARRAY[$$
+    SELECT 'unsubscribe', '' FROM (SELECT jobq.unsubscribe('old', true) OFFSET 0) s$$]),
 ('replay', 'box', false, ARRAY[$$
     SELECT payload ->> 'n', 'replayed' FROM jobq.dead_letter_replay(#, 60000000)$$]),
 ('resolve', 'box', false, ARRAY[$$
@@ -402,6 +413,7 @@ BEGIN
     DELETE FROM jobq.idempotency;
     DELETE FROM jobq.kind;
     DELETE FROM jobq.queue;
+    DELETE FROM jobq.subscription;
     DELETE FROM jobq.line;
     DELETE FROM jobq.message;
     DELETE FROM jobq.partition;
@@ -472,25 +484,33 @@ BEGIN
 END $$;
 
 -- Worker 1 is late. It was given m1 and m2 of the first partition; m3 is numbered, m4 is not. m5
--- and m6 lie in the other one, where d1 (its replay is late) and d2 were given up.
+-- and m6 lie in the other one, where d1 (its replay is late) and d2 were given up. Queue r reads
+-- queue q, and c1 of its copies is numbered; queue n may read it, too, and queue m the topic t.
 CREATE FUNCTION jobq.box_scene() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE v_now timestamptz := statement_timestamp();
 BEGIN
     PERFORM setval('jobq.message_id', 100),
             setval(pg_get_serial_sequence('jobq.dead_letter', 'id'), 100);
-    INSERT INTO jobq.queue (id, name, partitions) VALUES (1, 'q', 2);
+    INSERT INTO jobq.queue (id, name, partitions, readers, topic) VALUES
+        (1, 'q', 2, 1, false), (2, 'r', 1, 0, false), (3, 'n', 1, 0, false),
+        (4, 't', 0, 0, true), (5, 'm', 1, 0, false);
+    INSERT INTO jobq.subscription (id, source_id, queue_id, name) VALUES (1, 1, 2, 'old');
     INSERT INTO jobq.worker (id, name, beat, lease_us, expires_at, queues, kinds) VALUES
         (1, 'one', 5, 60000000, v_now - interval '1 second', '{1}', '{}'),
         (2, 'two', 5, 60000000, v_now + interval '1 hour', '{1}', '{}');
     INSERT INTO jobq.sleeper VALUES (1, 2);
     INSERT INTO jobq.message (partition_id, id, payload)
     SELECT CASE WHEN m < 5 THEN 32768 ELSE 32769 END, m, jsonb_build_object('n', 'm' || m)
-    FROM generate_series(1, 6) m;
+    FROM generate_series(1, 6) m
+    UNION ALL SELECT 65536, 7, '{"n": "c1"}' UNION ALL SELECT 65536, 8, '{"n": "c2"}';
     INSERT INTO jobq.partition (id, queue_id, number, acked, reading, beat, worker, claim, lease_us,
                                 lease_until, base, numbered, reached, tried, ids) VALUES
         (32768, 1, 0, 0, 2, 7, 1, 1, 60000000, v_now - interval '1 second', 0, 3, 3, '{2}',
          '{1,2,3}'),
-        (32769, 1, 1, 2, 0, 3, NULL, NULL, NULL, NULL, 2, 2, 0, '{}', '{}');
+        (32769, 1, 1, 2, 0, 3, NULL, NULL, NULL, NULL, 2, 2, 0, '{}', '{}'),
+        (65536, 2, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 1, 7, '{}', '{7}'),
+        (98304, 3, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0, '{}', '{}'),
+        (163840, 5, 0, 0, 0, 0, NULL, NULL, NULL, NULL, 0, 0, 0, '{}', '{}');
     INSERT INTO jobq.dead_letter (id, queue_id, partition_id, seq, created_at, failed_at, attempts,
                                   status, token, taken_at, deadline, payload) VALUES
         (1, 1, 32769, 1, v_now, v_now, 1, 'reprocessing', 5, v_now - interval '1 minute',
@@ -595,6 +615,9 @@ BEGIN
     UNION ALL SELECT format('queue %s: %s attempts, %s stages%s', q.name, q.max_attempts,
                             q.stages_max, CASE WHEN q.paused_at IS NOT NULL THEN ' paused' END)
               FROM jobq.queue q
+    UNION ALL SELECT format('subscription %s from queue %s to queue %s', s.name, s.source_id,
+                            s.queue_id)
+              FROM jobq.subscription s
     UNION ALL SELECT format('message %s: partition %s, after %s others%s', m.payload ->> 'n',
                             m.partition_id, (SELECT count(*) FROM jobq.message o
                              WHERE o.partition_id = m.partition_id AND o.id < m.id),

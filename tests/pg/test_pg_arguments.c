@@ -89,6 +89,8 @@ static const struct {
     {"schedule", "kind payload cron every missed missed_within spread starts_at ends_at bytes"
                  " headers partition owner"},
     {"schedule_preview", "cron zone count after every"}, /* zone: of the column local */
+    {"subscribe", "kind types owner"},
+    {"unsubscribe", "drop"},
     {"signal", "payload"},
     {"outbox_enqueue", "payload order_key type headers key notify"},
     {"dead_letter_list", "queue partition type status at_most"},
@@ -1118,6 +1120,7 @@ static const char *const wrong_arguments[][2] = {
     {"jobq_pg_hold.until_us", "until_us"},
     {"jobq_pg_hold.why", "why"},
     {"jobq_pg_schedules_set.owner", "owner"},
+    {"jobq_pg_subscriptions_set.owner", "owner"},
 };
 
 static jobq_error wrong_call(size_t n, jobq_pg_error *error)
@@ -1150,7 +1153,8 @@ static jobq_error wrong_call(size_t n, jobq_pg_error *error)
     case 16: return jobq_pg_hold(pg, db, "q", "", until, NULL, error);
     case 17: return jobq_pg_hold(pg, db, "q", NULL, -1, NULL, error);
     case 18: return jobq_pg_hold(pg, db, "q", NULL, 0, "because", error);
-    default: return jobq_pg_schedules_set(pg, db, "", 1, NULL, 0, error);
+    case 19: return jobq_pg_schedules_set(pg, db, "", 1, NULL, 0, error);
+    default: return jobq_pg_subscriptions_set(pg, db, "", 1, NULL, 0, error);
     }
 }
 
@@ -1290,6 +1294,11 @@ static jobq_error use_line(const void *value, jobq_pg_error *error)
 static jobq_error use_schedule(const void *value, jobq_pg_error *error)
 {
     return jobq_pg_schedules_set(pg, db, "me", 1, value, 1, error);
+}
+
+static jobq_error use_subscription(const void *value, jobq_pg_error *error)
+{
+    return jobq_pg_subscriptions_set(pg, db, "me", 1, value, 1, error);
 }
 
 static jobq_error use_handle(const void *value, jobq_pg_error *error)
@@ -1498,6 +1507,8 @@ static const struct {
     GIVEN("jobq_backoff", use_backoff, backoff_given, NULL),
     GIVEN("jobq_pg_line_desc", use_line, line_given, LINE(.weight = 0)),
     GIVEN("jobq_pg_schedule", use_schedule, schedule_given, SCHEDULE(.type = NULL)),
+    GIVEN("jobq_pg_subscription", use_subscription, subscription_given,
+          READER("s", "o", "q", "k", NULL)),
     GIVEN("jobq_pg_desc", use_handle, handle_given, NULL),
     GIVEN("jobq_pg_worker_desc", use_worker, worker_given, WORKER(.name = NULL)),
     GIVEN("jobq_loop_config", use_loop, loop_given, NULL),

@@ -293,6 +293,30 @@ static void findings_say_since_when(void **unused)
     unsetenv("PGTZ");
 }
 
+/* A reader that has done nothing for a week, with what it costs; one that moves is only slow. */
+static void a_reader_that_is_dead(void **unused)
+{
+    (void)unused;
+    RUN("SELECT jobq.outbox_register('t', 0), jobq.outbox_register('o', 2), "
+        "jobq.subscribe('o', 't', 'o'), jobq.subscribe('j', 't', 'q', 'k')");
+    RUN("SELECT jobq.outbox_enqueue('t', jsonb_build_array(repeat('x', 1000)), "
+        "order_key => k::text) FROM generate_series(1, 30) k");
+    planted("readers", "UPDATE jobq.message SET created_at = now() - interval '8 days'",
+            "UPDATE jobq.message SET created_at = now()",
+            "warning: the reader of subscription o has been dead for a week: queue o keeps 30 "
+            "copies for it, 3", "unsubscribe('o', drop => true)");
+    RUN("UPDATE jobq.message SET created_at = now() - interval '8 days'");
+    RUN("UPDATE jobq.partition SET beat_at = now()");
+    is_silent("readers");
+    planted("readers", "UPDATE jobq.job SET run_at = now() - interval '8 days', "
+            "enqueued_at = now() - interval '8 days'", "UPDATE jobq.job SET run_at = now()",
+            "subscription j has been dead for a week: queue q keeps 30 copies for it, ",
+            "unsubscribe('j', drop => true)");
+    planted("readers", "UPDATE jobq.kind SET parked_at = now() - interval '8 days'",
+            "UPDATE jobq.kind SET parked_at = NULL", "subscription j has been dead",
+            "start its worker");
+}
+
 static void messages_that_nobody_takes(void **unused)
 {
     (void)unused;
@@ -634,6 +658,7 @@ int main(void)
         T(faults_of_the_work),
         T(work_that_somebody_has_stopped),
         T(findings_say_since_when),
+        T(a_reader_that_is_dead),
         T(messages_that_nobody_takes),
         T(a_queue_that_only_fails),
         T(a_table_that_somebody_has_locked),

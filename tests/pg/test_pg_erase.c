@@ -358,6 +358,7 @@ static const struct { const char *column, *word; } left_alone[] = {
     {"queue.retention", NULL}, {"ring.retention", NULL}, {"schedule.cron", NULL},
     {"schedule.missed", NULL}, {"schedule.overlap", NULL}, {"schedule.owner", NULL},
     {"schedule.type", NULL}, {"schedule.zone", NULL}, {"schedule_owner.name", NULL},
+    {"subscription.name", NULL}, {"subscription.owner", NULL}, {"subscription.types", NULL},
     {"tenant.lines", NULL}, {"tenant.outboxes", NULL}, {"tenant.queues", NULL},
 };
 

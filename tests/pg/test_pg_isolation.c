@@ -79,6 +79,10 @@ static const call calls[] = {
      false},
     {"schedule_run", "jobq.schedule_run('old')", false},
     {"schedule_drop", "jobq.schedule_drop('old')", false},
+    {"subscribe", "jobq.subscribe('new', 'o', 'q', 'k')", false},
+    {"unsubscribe", "jobq.unsubscribe('old', drop => true)", false},
+    {"subscriptions_set", "jobq._subscriptions_set('me', 1, '{n}', '{o}', '{q}', '{k}', '{NULL}')",
+     false},
     {"tick", "jobq._tick(ARRAY(SELECT id FROM jobq.queue), 1)", false},
     {"flow_cancel", "jobq.flow_cancel(" FLOW ")", false},
     {"flow_revive", "jobq.flow_revive(" FLOW ")", false},
@@ -169,6 +173,7 @@ static void world_begins(void)
         "SELECT jobq.enqueue('l', 'k', line => 'a'), jobq.enqueue('l', 'k', line => 'a')",
         "SELECT jobq.outbox_register('o', 2), jobq.outbox_enqueue('o', '1')",
         "SELECT jobq.schedule('old', 'q', 'k', every => '1 day')",
+        "SELECT jobq.subscribe('old', 'o', 'l', 'k')",
         DEAD_LETTER,
         "SELECT count(*) FROM jobq.dead_letter_replay(7, 60000000)",
     };

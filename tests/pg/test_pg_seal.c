@@ -25,6 +25,7 @@ static unsigned char sum_of(const jobq_pg_seal *s, const char *plain, size_t siz
     const char *kind = s->kind == NULL ? "message" : s->kind;
     size_t i;
 
+    for (i = 0; s->queue[i] != '\0'; i++) sum = (unsigned char)(sum * 31 + s->queue[i]);
     for (i = 0; kind[i] != '\0'; i++) sum = (unsigned char)(sum * 31 + kind[i]);
     for (i = 0; i < size; i++) sum = (unsigned char)(sum * 31 + plain[i]);
     return sum;
@@ -446,6 +447,35 @@ static void messages_wait_for_a_key(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.dead_letter"), 0);
 }
 
+/* The seal of a copy is that of the message, whatever queue or kind it is in now. */
+static void copies_are_opened_as_their_source(void **unused)
+{
+    jobq_pg_handler h = handler_of("q", "k", reads);
+    jobq_pg_worker_desc d = work_of(&h, 1);
+    jobq_pg_receiver r;
+    jobq_pg_message m;
+    jobq_pg_error error;
+
+    (void)unused;
+    RUN("SELECT jobq.outbox_register('t', 0), jobq.outbox_register('r', 1), "
+        "jobq.subscribe('r', 't', 'r'), jobq.subscribe('k', 't', 'q', 'k')");
+    memset(&m, 0, sizeof m);
+    m.queue = "t";
+    m.payload = jobq_str_from("\"" SECRET "\"");
+    each(jobq_pg_outbox_enqueue(sealing, NULL, &m, NULL, &error), &error);
+    nothing_shows();
+    memset(&r, 0, sizeof r);
+    r.queue = "r";
+    r.each = takes;
+    d.receivers = &r;
+    d.receiver_count = 1;
+    d.loop.until = JOBQ_UNTIL_EMPTY;
+    each(jobq_pg_work(sealing, &d, &error), &error);
+    assert_true(saw("job \"" SECRET "\"") && saw("message \"" SECRET "\""));
+    m.headers = jobq_str_from("{\"seal_from\": \"q\"}");
+    assert_int_equal(jobq_pg_outbox_enqueue(sealing, NULL, &m, NULL, &error), JOBQ_ERROR_INVALID);
+}
+
 static void a_row_can_be_opened_by_hand(void **unused)
 {
     jobq_pg_job job = secret("\"" SECRET "\"");
@@ -491,6 +521,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(plain_payloads_stay_plain, set_up, tear_down),
         cmocka_unit_test_setup_teardown(refusals_write_nothing, set_up, tear_down),
         cmocka_unit_test_setup_teardown(messages_wait_for_a_key, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(copies_are_opened_as_their_source, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_row_can_be_opened_by_hand, set_up, tear_down),
     };
 

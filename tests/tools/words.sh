@@ -60,7 +60,6 @@ reaper: rescuer
 requeue: put back
 requeued: put back
 quarantine: set aside
-topic: queue
 shard: partition
 nack: retry or reject
 redeliver: deliver again

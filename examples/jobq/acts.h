@@ -13,6 +13,8 @@
 #define ACT_LETTER "SELECT count(*) FROM jobq.dead_letters WHERE id = $1::bigint " \
                    "AND status = 'pending'"
 
+#define ACT_SUBSCRIPTION "SELECT count(*) FROM jobq.subscriptions WHERE name = $1"
+
 /* What a verb asks and says, besides what all verbs have. $1 is the object. */
 static const struct act {
     const char *verb, *things; /* that it changes */
@@ -36,6 +38,10 @@ static const struct act {
      "They are sent again, at the end of their partitions.", ACT_LETTERS},
     {"discard", "dead letters of the queue", "It cannot be undone: nobody receives them.",
      ACT_LETTERS},
+    {"unsubscribe", "subscriptions", "No message is copied from then on. What was copied is still "
+     "delivered.", ACT_SUBSCRIPTION},
+    {"drop", "subscriptions", "It cannot be undone: nobody receives what waits in its queue.",
+     ACT_SUBSCRIPTION},
     {"letter_replay", "dead letter", "It is sent again, at the end of its partition.", ACT_LETTER},
     {"letter_discard", "dead letter", "It cannot be undone: nobody receives it.", ACT_LETTER},
     {"pause", .was = "SELECT 'it was paused before' FROM jobq.queues WHERE queue = $1 AND paused"},
@@ -361,6 +367,7 @@ static void act_sure(web_visit *visit, const look_verb *verb, const char *presse
 {
     app_text *out = &visit->out;
     char token[WEB_TOKEN];
+    size_t n;
     int i;
 
     web_token(visit, verb->form, (long)time(NULL), web_serial(visit->web), token);
@@ -374,6 +381,13 @@ static void act_sure(web_visit *visit, const look_verb *verb, const char *presse
                  name, value);
         else if (strcmp(name, "token") != 0 && strcmp(name, "do") != 0 && strcmp(name, "sure") != 0)
             html(out, "<input type=hidden name=\"%s\" value=\"%s\">", name, value);
+    }
+    for (n = 0; n < sizeof web_values / sizeof web_values[0]; n++) { /* what no form had yet */
+        const char *name = web_values[n].field;
+
+        for (i = 0; i < visit->field_count && strcmp(visit->fields[i][0], name) != 0; i++) {}
+        if (i == visit->field_count && strcmp(web_values[n].verb, verb->name) == 0)
+            html(out, "<label>%s<input name=\"%s\"></label>", web_values[n].label, name);
     }
     html(out, "<p><button class=main name=do value=\"%s\">%s</button> <a href=\"%s\">Do nothing"
          "</a></p></form>", pressed, label, act_back(visit));

@@ -542,8 +542,8 @@ static int app_unknown(int code, const char *what, const char *word, const char 
                    nearest, list.ptr, *names != '\0' ? " ..." : "");
 }
 
-/* The names of queues, of kinds (of a queue), or of schedules, with blanks between them. NULL: this
- * role may not ask, or there is no such list. */
+/* The names of queues, of kinds (of a queue), of schedules or of subscriptions, with blanks between
+ * them. NULL: this role may not ask, or there is no such list. */
 static char *app_names(const app *a, const char *what, const char *queue)
 {
     static const char *const asks[][2] = {
@@ -551,7 +551,8 @@ static char *app_names(const app *a, const char *what, const char *queue)
         {"QUEUE", "SELECT string_agg(queue, ' ' ORDER BY queue) FROM jobq.queues"},
         {"KIND", "SELECT string_agg(DISTINCT name, ' ' ORDER BY name) FROM jobq.kind"
                  " WHERE $1 IS NULL OR queue = $1"},
-        {"SCHEDULE", "SELECT string_agg(name, ' ' ORDER BY name) FROM jobq.schedules"}};
+        {"SCHEDULE", "SELECT string_agg(name, ' ' ORDER BY name) FROM jobq.schedules"},
+        {"SUBSCRIPTION", "SELECT string_agg(name, ' ' ORDER BY name) FROM jobq.subscriptions"}};
     char *names = NULL;
     size_t i;
 
@@ -597,6 +598,7 @@ static bool app_known(const app *a, const char *what, const char *called, const 
 static bool app_all_known(const app *a)
 {
     bool schedule = strcmp(a->verb->arguments, "SCHEDULE") == 0;
+    bool reader = strcmp(a->verb->arguments, "SUBSCRIPTION") == 0;
     const char *queue = strstr(a->verb->arguments, "QUEUE") == a->verb->arguments ||
                         a->verb->arguments[0] == '[' ? a->argc > 0 ? a->argv[0] : NULL : NULL;
     int i;
@@ -604,6 +606,8 @@ static bool app_all_known(const app *a)
     if (queue != NULL && !a->verb->makes && strstr(a->verb->arguments, "QUEUE") != NULL &&
         !app_known(a, "QUEUE", "queue", queue, NULL, NULL)) return false;
     if (schedule && !app_known(a, "SCHEDULE", "schedule", a->argv[0], NULL, NULL)) return false;
+    if (reader && !app_known(a, "SUBSCRIPTION", "subscription", a->argv[0], NULL, NULL))
+        return false;
     for (i = 0; i < APP_OPTIONS && a->verb->options[i].name != NULL; i++) {
         const app_option *o = &a->verb->options[i];
 

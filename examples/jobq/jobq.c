@@ -302,6 +302,16 @@ static const app_verb verbs[] = {
      "SELECT local, at FROM jobq.schedule_preview($1...)",
      .options = {{"zone", "ZONE", "", "text"}, {"count", "N", "", "integer"},
                  {"after", "TIME", "", "timestamptz"}, {"every", "INTERVAL", "", "interval"}}},
+    {"subscriptions", "", "readers of other queues' messages, and of topics", 0, 0, app_run,
+     "SELECT name, source, queue, kind, types, waiting, owner, created_at FROM jobq.subscriptions"
+     " ORDER BY source, name"},
+    {"subscribe", "NAME SOURCE QUEUE [KIND]", "copy its messages to another queue", 3, 4, app_run,
+     "SELECT 'subscribed' AS answer FROM jobq.subscribe($1, $2, $3, $4...)",
+     .options = {{"types", "{TYPE,...}", "order.* takes all that begin so", "text[]"}},
+     .makes = true},
+    {"unsubscribe", "SUBSCRIPTION", "end it; what was copied is still delivered", 1, 1, app_run,
+     "SELECT jobq.unsubscribe($1...) AS unsubscribed",
+     .options = {{"drop", NULL, "delete what was copied", "boolean"}}},
     {"outbox", "", "partitions and their lag", 0, 0, app_run,
      "SELECT queue, partition, lag, age, mode, attempts, holder, dead_letters, error"
      " FROM jobq.outbox ORDER BY 1, 2"},
@@ -606,7 +616,8 @@ static void complete_from(const char *names, const char *word)
 /* The names that the database has: none if it does not answer at once. */
 static void complete_names(app *a, const char *what, const char *queue, const char *word)
 {
-    if (strcmp(what, "QUEUE") != 0 && strcmp(what, "KIND") != 0 && strcmp(what, "SCHEDULE") != 0)
+    if (strcmp(what, "QUEUE") != 0 && strcmp(what, "KIND") != 0 && strcmp(what, "SCHEDULE") != 0 &&
+        strcmp(what, "SUBSCRIPTION") != 0)
         return;
     a->conninfo = conninfo_from(a->conninfo);
     if (app_connect(a, "jobq", "2")) complete_from(app_names(a, what, queue), word);

@@ -156,9 +156,9 @@ typedef struct look_table {
 enum {
     LOOK_NOW, LOOK_PLOTS, LOOK_QUEUES, LOOK_RUNNING, LOOK_FAILURES, LOOK_FLOWS, LOOK_WORKERS,
     LOOK_SCHEDULES, LOOK_LIMITS, LOOK_LINES, LOOK_OUTBOX, LOOK_SNAPSHOTS, LOOK_GRAPH,
-    LOOK_PARTITIONS, LOOK_LETTERS, LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS, LOOK_FACTS, LOOK_WHY,
-    LOOK_TRIED, LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD, LOOK_LETTER, LOOK_MESSAGE,
-    LOOK_BULK, LOOK_TROUBLE,
+    LOOK_PARTITIONS, LOOK_SUBSCRIPTIONS, LOOK_LETTERS, LOOK_GROUPS, LOOK_AUDIT, LOOK_JOBS,
+    LOOK_FACTS, LOOK_WHY, LOOK_TRIED, LOOK_STEPS, LOOK_TIES, LOOK_FLOW, LOOK_PAYLOAD, LOOK_LETTER,
+    LOOK_MESSAGE, LOOK_BULK, LOOK_TROUBLE,
     LOOK_TABLES
 };
 
@@ -227,11 +227,14 @@ static const look_table look_tables[LOOK_TABLES] = {
      {{"Line", 'q'}, {"Queue", 'q'}, {"Waiting", 'n'}, {"Running", 'n'}, {"At most", 'n'},
       {"Not before", 'w'}, {"Rate", 't'}, {"State", 'S'}}},
     {"outbox", "Outbox", "No queue has an outbox.", LOOK_TOP | LOOK_LIVE | LOOK_ALONE, 200,
+     "WITH o AS MATERIALIZED (SELECT * FROM jobq.outbox) "
      "SELECT queue, sum(lag) || CASE WHEN bool_and(exact) THEN '' ELSE '+' END, "
      "extract(epoch FROM max(age)), sum(dead_letters), "
      "count(*) FILTER (WHERE mode = 'degraded' OR error IS NOT NULL), count(*), "
-     "CASE WHEN sum(dead_letters) > 0 THEN 'replay discard' END "
-     "FROM jobq.outbox GROUP BY queue ORDER BY queue",
+     "concat('subscribe', CASE WHEN sum(dead_letters) > 0 THEN ' replay discard' END) "
+     "FROM o GROUP BY queue UNION ALL " /* and topics, which have no partitions */
+     "SELECT DISTINCT source, NULL, NULL::numeric, NULL::numeric, NULL::bigint, 0, 'subscribe' "
+     "FROM jobq.subscriptions WHERE source NOT IN (SELECT queue FROM o) ORDER BY queue",
      {{"Queue", 't'}, {"Lag", 'n'}, {"Oldest", 's'}, {"Dead letters", 'x'}, {"In trouble", 'x'},
       {"Partitions", 'n'}, {"Actions", 'v'}}},
     {"snapshots", "Snapshots", "", LOOK_TOP, 30,
@@ -255,6 +258,11 @@ static const look_table look_tables[LOOK_TABLES] = {
      "ORDER BY lag DESC",
      {{"Queue", 't'}, {"Partition", 'n'}, {"Lag", 'n'}, {"Oldest", 's'}, {"Mode", 't'},
       {"Attempts", 'n'}, {"Lease until", 'w'}, {"Error", 'e'}}},
+    {"subscriptions", "Subscriptions", "Nobody else reads the messages.", 0, 200,
+     "SELECT name, source, queue, kind, array_to_string(types, ', '), waiting, owner, "
+     WHEN("created_at") ", 'unsubscribe drop' FROM jobq.subscriptions ORDER BY source, name",
+     {{"Subscription", 'q'}, {"Of", 't'}, {"Queue", 't'}, {"Kind", 't'}, {"Types", 't'},
+      {"Waiting", 'n'}, {"Program", 't'}, {"Since", 'w'}, {"Actions", 'v'}}},
     {"letters", "Dead letters", "There is no dead letter.", LOOK_PAGED, 100,
      "SELECT id, queue, partition, seq, status, type, attempts, " WHEN("failed_at") ", "
      "left(error, 300) FROM jobq.dead_letters WHERE status IN ('pending', 'reprocessing') "
@@ -564,6 +572,13 @@ static const look_verb look_verbs[] = {
      LOOK_REPLAYS, LOOK_REPLAY("$1", "queue => $1, at_most => 1000")},
     {"discard", "Discard", 0, "Give up the dead letters of", NULL, "outbox", LOOK_DISCARDS,
      "SELECT jobq.dead_letter_discard(queue => $1, at_most => 1000)"},
+    {"subscribe", "Subscribe", 0, NULL, NULL, "outbox",
+     "jobq.subscribe(text, text, text, text, text[], text)",
+     "SELECT jobq.subscribe($10, $1, $11, $12, string_to_array($13, ','))"},
+    {"unsubscribe", "Unsubscribe", 0, "End", NULL, "outbox", "jobq.unsubscribe(text, boolean)",
+     "SELECT jobq.unsubscribe($1)::integer"},
+    {"drop", "Unsubscribe and drop", 0, "End, and drop what waits of,", NULL, "outbox",
+     "jobq.unsubscribe(text, boolean)", "SELECT jobq.unsubscribe($1, drop => true)::integer"},
     {"letter_replay", "Send again", 0, NULL, NULL, "outbox", LOOK_REPLAYS,
      LOOK_REPLAY("(SELECT v.queue FROM jobq.dead_letters v WHERE v.id = d.id)",
                  "id => $1::bigint")},

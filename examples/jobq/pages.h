@@ -30,7 +30,8 @@ static const struct web_page {
     {"/queues", "Queues", "queues", 3, {LOOK_QUEUES, LOOK_LIMITS, LOOK_LINES}},
     {"/workers", "Workers", NULL, 1, {LOOK_WORKERS}},
     {"/schedules", "Schedules", "schedules", 1, {LOOK_SCHEDULES}},
-    {"/outbox", "Outbox", "outbox", 3, {LOOK_OUTBOX, LOOK_PARTITIONS, LOOK_LETTERS}},
+    {"/outbox", "Outbox", "outbox", 4,
+     {LOOK_OUTBOX, LOOK_PARTITIONS, LOOK_SUBSCRIPTIONS, LOOK_LETTERS}},
     {"/failures", "Failures", "jobs", 0, {0}, page_failures},
     {"/audit", "Audit", NULL, 1, {LOOK_AUDIT}},
     {"/bulk", "In bulk", "bulk", 1, {LOOK_BULK}},
@@ -63,7 +64,11 @@ static const char *const web_filters[PAGE_FILTERS][4] = {
 static const struct { const char *verb, *field, *label; } web_values[] = {
     {"signal", "payload", "Payload of the signal, JSON"},
     {"prioritize", "priority", "-9 to 9, smaller first"},
-    {"reschedule", "run_at", "Not before; empty: now"}};
+    {"reschedule", "run_at", "Not before; empty: now"},
+    {"subscribe", "name", "Name of the subscription"},
+    {"subscribe", "queue", "Queue that its messages are copied to"},
+    {"subscribe", "kind", "Kind, for jobs; empty: messages"},
+    {"subscribe", "types", "Types, such as placed,order.*; empty: all"}};
 
 /* Appends a verb's statement as a text for people: $1 is the object, if there is one, and $2 and
    the following are the filter's, if there are any. */
@@ -173,7 +178,8 @@ static void page_subject(app_text *out, const char *subject, const char *check)
         {"queue ", "/failures?queue=", "failing"}, {"queue ", "/outbox#", "relays"},
         {"queue ", "/outbox#", "dead_letters"}, {"queue ", "/jobs?queue="},
         {"kind ", "/jobs?queue="}, {"line ", "/queues#lines-"}, {"flow ", "/flows/"},
-        {"job ", "/jobs/"}, {"schedule ", "/schedules#"}, {"partition ", "/outbox#"}};
+        {"job ", "/jobs/"}, {"schedule ", "/schedules#"}, {"partition ", "/outbox#"},
+        {"subscription ", "/outbox#subscriptions-"}};
     const char *name = NULL;
     app_text first = {0};
     size_t i, len;

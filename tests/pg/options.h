@@ -224,6 +224,11 @@ static const option_row option_rows[] = {
      "soon", 0},
     {"schedule preview", "every", "--every '1 h'", "(10 rows)", "--every '1 us'", "every", 0},
 
+    {"subscribe", "types", "s o q l --types '{a,b.*}'",
+     "SELECT types = '{a,b.*}' FROM jobq.subscription WHERE name = 's'", "s o q l --types '{a*b}'",
+     "types", 0},
+    {"unsubscribe", "drop", "r --drop", "SELECT count(*) = 0 FROM jobq.subscription", NO_VALUE, 0},
+
     {"outbox list", "partition", "o --partition 1", "(1 row)", "o --partition x", "x", 0},
     {"outbox list", "type", "o --type y", "(0 rows)", ANY_TEXT, 0},
     {"outbox list", "at-most", "o --at-most 1", "(1 row)", "o --at-most x", "x", 0},

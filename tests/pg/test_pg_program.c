@@ -1324,7 +1324,8 @@ static void options_world(void)
     RUN("SELECT setval(c.oid, 1, false) FROM pg_class c WHERE c.relkind = 'S'"
         " AND c.relnamespace = 'jobq'::regnamespace");
     RUN("SELECT jobq.queue_set('q', kinds => '{k, l}'), jobq.queue_set('p', kinds => '{k}'),"
-        " jobq.outbox_register('o', 4), jobq.flow('f'), jobq.line_set('q', 'l'),"
+        " jobq.outbox_register('o', 4), jobq.subscribe('r', 'o', 'p', 'k'), jobq.flow('f'),"
+        " jobq.line_set('q', 'l'),"
         " jobq.line_set('q', 'm', paused => true),"
         " jobq.schedule('s', 'q', 'k', every => '1 h')");
     RUN("SELECT jobq.enqueue('q', 'k', headers => '{\"a\": 1}', flow => 1, name => 'a'),"

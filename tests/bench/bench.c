@@ -27,6 +27,7 @@ static const struct {
     {"outbox-worker", row_outbox_worker}, {"outbox-latency", row_outbox_latency},
     {"table-read", row_table_read},       {"table-get", row_table_get},
     {"outbox-one", row_outbox_one},       {"outbox-through", row_outbox_through},
+    {"topics", row_topics},               {"topics-through", row_topics_through},
     {"fires", row_fires},
     {"ticks", row_ticks},                 {"replace", row_replace},
     {"lines", row_lines},                 {"lines-many", row_lines_many},
@@ -34,6 +35,7 @@ static const struct {
     {"line-first", row_line_first},
     {"permits", row_permits},             {"flows", row_flows},
     {"pgq-through", row_pgq_through},     {"pgq-latency", row_pgq_latency},
+    {"pgq-topics", row_pgq_topics},
     {"soak", row_soak}};
 
 int bench_setting(const char *name, int usual)

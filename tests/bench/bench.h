@@ -142,7 +142,8 @@ void row_permits(void), row_flows(void);
 void row_soak(void);
 void row_outbox_one(void), row_outbox_worker(void), row_outbox_latency(void);
 void row_outbox_through(void);
-void row_pgq_through(void), row_pgq_latency(void); /* peers/pgq.c */
+void row_topics(void), row_topics_through(void);
+void row_pgq_through(void), row_pgq_latency(void), row_pgq_topics(void); /* peers/pgq.c */
 void row_build(void), row_memory(void), row_delay(void), row_beats(void), row_scale(void);
 void row_locked(void), row_disk(void), row_full(void), row_hoard(void), row_look(void);
 

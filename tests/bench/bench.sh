@@ -39,7 +39,7 @@ rm -f "$BENCH_DIR"/{ratios,latency,snapshot,size,depth,soak}.tsv
 list=${only:-$("$0" --list | tr '\n' ',')}
 list=$(echo "$list" | tr ',' ' ')
 # Slow rows: what they measure takes a fixed time, or they compare parts of one run.
-slow=" idle size depth cost build memory scale locked disk full hoard look fires ticks "
+slow=" idle size depth cost build memory scale locked disk full hoard look fires ticks topics "
 
 failed=0
 for run in $(seq "$runs"); do

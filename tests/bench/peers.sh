@@ -115,6 +115,9 @@ keys() {
             head = head (i == 1 ? "through a worker, " : "")
             key[head "one a transaction, 16 producers"] = "through-1"
             key[head "100 a transaction, 2 producers"] = "through-100"
+            head = (i == 1 ? "topics: " : "PgQ: ") "three readers, "
+            key[head "one a transaction, 16 producers"] = "readers-1"
+            key[head "100 a transaction, 2 producers"] = "readers-100"
         }
     }
     $1 in key { print key[$1], $2 }
@@ -150,8 +153,10 @@ measure() {
     jobq:latency) rows latency | keys ;;
     jobq:message) rows outbox-latency | keys ;;
     jobq:through) per_message rows outbox-through | keys ;;
+    jobq:readers) rows topics-through | keys ;;
     pgq:message) rows pgq-latency | keys ;;
     pgq:through) per_message rows pgq-through | keys ;;
+    pgq:readers) rows pgq-topics | keys ;;
     river:*) timeout 600 "$home/river/river" "$2" ;;
     modkit:message) "$home/modkit/target/release/modkit" message ;;
     modkit:through) per_message timeout 600 "$home/modkit/target/release/modkit" through ;;
@@ -176,6 +181,8 @@ note() {
         label["statements"] = "statements a message"
         label["through-1"] = "messages end to end, 1 a transaction"
         label["through-100"] = "messages end to end, 100 a transaction"
+        label["readers-1"] = "messages to three readers, 1 a transaction"
+        label["readers-100"] = "messages to three readers, 100 a transaction"
         while (beside != "" && (getline line <beside) > 0) {
             split(line, part, " ")
             ours[part[1]] = part[2]
@@ -189,7 +196,7 @@ note() {
 }
 
 declare -A kinds=([river]="drain enqueue latency" [graphile]="drain enqueue latency"
-    [boss]="drain groups enqueue latency" [pgq]="message through" [modkit]="message through")
+    [boss]="drain groups enqueue latency" [pgq]="message through readers" [modkit]="message through")
 mkdir -p "$BENCH_DIR"
 : >"$BENCH_DIR/runs.tsv"
 psql "$server" -c "SET client_min_messages = error" \
@@ -224,7 +231,7 @@ done
 failed=0
 ours=$BENCH_DIR/ours out=$BENCH_DIR/out
 for run in $(seq "$runs"); do
-    for kind in drain groups enqueue latency message through; do
+    for kind in drain groups enqueue latency message through readers; do
         fresh=
         for system in $there; do
             case " ${kinds[$system]} " in *" $kind "*) ;; *) continue ;; esac
@@ -246,7 +253,7 @@ done
 rm -f "$ours" "$out"
 printf '\r%50s\r' '' >&2
 for key in drain drain-kept groups one-1 one-16 bulk latency message message-p99 through-1 \
-    through-100 wal statements; do
+    through-100 readers-1 readers-100 wal statements; do
     awk -F '\t' -v key="$key" '$1 == key' "$BENCH_DIR/runs.tsv"
 done >"$BENCH_DIR/sorted.tsv"
 awk -f "$here/table.awk" -v csv="$BENCH_DIR/bench.csv" -v ratios="$BENCH_DIR/ratios.tsv" \

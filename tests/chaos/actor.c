@@ -26,6 +26,7 @@
 #define WATCH "jobq_chaos_watch"
 #define PARTITIONS 4
 #define REFUSED 97 /* one message of this many is refused */
+#define RECEIVERS 4
 
 static const char *role, *name;
 static jobq_pg *pg;
@@ -194,8 +195,14 @@ static jobq_pg_job some_job(char *payload, size_t size, int64_t ref, int queue)
 }
 
 /* Queues by who delivers: consumers step by step, workers in the transaction that acknowledges,
- * workers outside. The last one has the messages of a schedule. */
-static const char *const outboxes[] = {"steps", "inside", "letters", "ticks"};
+ * workers outside; the messages of a schedule; copies of those of inside. Nobody reads the last
+ * two, which are copies, too: of all, and of the times for which an operator subscribed. */
+static const char *const outboxes[] = {"steps", "inside", "letters", "ticks",
+                                       "copies", "dead", "loop"};
+static const jobq_pg_subscription subscriptions[] = {
+    {.name = "copies", .source = "inside", .queue = "copies"},
+    {.name = "jobs", .source = "inside", .queue = "copied", .kind = "ledger"},
+    {.name = "dead", .source = "inside", .queue = "dead"}};
 
 /* The order's event goes to the outbox; a producer's own events keep their order in each queue. */
 static bool event_of(PGconn *conn, int64_t ref)
@@ -502,10 +509,10 @@ static jobq_result ticked(jobq_delivery *d, const jobq_message *m)
 
 static void receivers_of(jobq_pg_receiver *r)
 {
-    static const jobq_message_handler each[] = {receive, letter, ticked};
+    static const jobq_message_handler each[RECEIVERS] = {receive, letter, ticked, receive};
     int i;
 
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < RECEIVERS; i++) {
         r[i].queue = outboxes[i + 1];
         r[i].each = each[i];
         r[i].transactional = i != 1;
@@ -529,8 +536,8 @@ static void work(bool pooled)
                       {"flaky", flaky},
                       {"hopeless", hopeless},
                       {"crashing", crashes}};
-    jobq_pg_handler handlers[QUEUES * KINDS + FLOW_KINDS];
-    jobq_pg_receiver receivers[3];
+    jobq_pg_handler handlers[QUEUES * KINDS + FLOW_KINDS + 1];
+    jobq_pg_receiver receivers[RECEIVERS];
     jobq_pg_worker_desc d;
     jobq_pg_worker *worker;
     jobq_pg_error error;
@@ -552,11 +559,14 @@ static void work(bool pooled)
         handlers[QUEUES * KINDS + i].kind = flow_kinds[i].kind;
         handlers[QUEUES * KINDS + i].run[0] = flow_kinds[i].run;
     }
+    handlers[QUEUES * KINDS + FLOW_KINDS].queue = "copied";
+    handlers[QUEUES * KINDS + FLOW_KINDS].kind = "ledger";
+    handlers[QUEUES * KINDS + FLOW_KINDS].run[0] = ledger;
     d.name = name;
     d.handlers = handlers;
-    d.handler_count = QUEUES * KINDS + FLOW_KINDS;
+    d.handler_count = QUEUES * KINDS + FLOW_KINDS + 1;
     d.receivers = receivers;
-    d.receiver_count = 3;
+    d.receiver_count = RECEIVERS;
     d.loop.threads = 4;
     d.loop.batch_max = 50;
     d.loop.lease_us = 1500000;
@@ -685,6 +695,16 @@ static void revive_some(PGconn *conn)
     if (jobq_pg_revive(pg, conn, &one, NULL, NULL) == JOBQ_OK) say("answer", id, "revived");
 }
 
+/* It may have to wait for a producer, and then does nothing. */
+static void subscribe_or_not(PGconn *conn)
+{
+    int draw = between(0, 3);
+
+    if (draw == 0) run(conn, "SELECT " SCHEMA ".unsubscribe('loop')");
+    else if (draw == 1) run(conn, "SELECT " SCHEMA ".unsubscribe('loop', drop => true)");
+    else run(conn, "SELECT " SCHEMA ".subscribe('loop', 'inside', 'loop')");
+}
+
 static void pause_a_while(PGconn *conn)
 {
     say("pause", 0, "");
@@ -741,6 +761,7 @@ static void operate(void)
             if (draw < 20) cancel_some(conn);
             if (draw > 20 && draw < 26) hold_a_line(conn);
             if (draw > 30) revive_some(conn);
+            if (draw % 8 == 5) subscribe_or_not(conn);
             if (draw == 26 || draw == 27) mend_flow(conn, true);
             if (draw >= 28 && draw <= 30) mend_flow(conn, false);
             jobq_pg_release(pg, conn);
@@ -781,8 +802,10 @@ int main(int argc, char **argv)
     }
     if (strcmp(role, "migrate") == 0) {
         jobq_error code = jobq_pg_migrate(pg, &error);
-        for (i = 0; i < 4 && code == JOBQ_OK; i++)
+        for (i = 0; i < 7 && code == JOBQ_OK; i++)
             code = jobq_pg_outbox_register(pg, NULL, outboxes[i], PARTITIONS, NULL, &error);
+        if (code == JOBQ_OK)
+            code = jobq_pg_subscriptions_set(pg, NULL, "chaos", 1, subscriptions, 3, &error);
         if (code == JOBQ_OK) return 0;
         fprintf(stderr, "%s\n", error.message);
         return 1;

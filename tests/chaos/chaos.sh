@@ -703,6 +703,11 @@ for name in "${workers[@]}"; do signal CONT "$(pid_of "$name")"; done
 set_trouble 0
 tell delay 0
 admin -c "UPDATE jobq_chaos.queue SET paused_at = NULL"
+admin -c "INSERT INTO jobq_chaos_watch.unread
+    SELECT q.name, m.partition_id, m.id, (m.payload->>'ref')::bigint FROM jobq_chaos.message m
+    JOIN jobq_chaos.queue q ON q.id = m.partition_id >> 15 WHERE q.name IN ('dead', 'loop');
+    SELECT jobq_chaos.subscribe('loop', 'inside', 'loop'), jobq_chaos.unsubscribe('loop', true),
+        jobq_chaos.unsubscribe('dead', true)" >/dev/null
 until_true 20 schedules_end
 until_true 60 schedules_ended || log note idle "schedules"
 unfinished() {

@@ -339,13 +339,40 @@ SELECT 1, 'a message of a transaction that was rolled back', format('%s %s', t.q
 FROM taken t
 WHERE t.queue <> 'ticks' AND NOT EXISTS (SELECT FROM events e WHERE e.ref = t.ref);
 
+-- Copies are written in the transaction of their message, so each reader has each of them once.
 INSERT INTO broken
-SELECT 2, 'the effect of a message happened twice', ref::text
-FROM delivered GROUP BY ref HAVING count(*) > 1;
+SELECT 1, 'a message has no copy', format('%s %s', c.reader, e.ref)
+FROM events e CROSS JOIN unnest('{copies,dead,jobs}'::text[]) AS c (reader)
+WHERE e.queue = 'inside' AND NOT EXISTS (
+    SELECT FROM (SELECT queue, ref FROM delivered UNION ALL SELECT queue, ref FROM refused
+                 UNION ALL SELECT queue, ref FROM unread
+                 UNION ALL SELECT 'jobs', (j.payload->>'ref')::bigint FROM jobs j
+                 WHERE j.headers ? 'message') AS t
+    WHERE t.queue = c.reader AND t.ref = e.ref);
+
+INSERT INTO broken
+SELECT 1, 'a message has two copies', format('%s %s', queue, ref)
+FROM (SELECT queue, ref FROM unread UNION ALL SELECT 'jobs', (j.payload->>'ref')::bigint
+      FROM jobs j WHERE j.headers ? 'message') AS t GROUP BY queue, ref HAVING count(*) > 1;
+
+INSERT INTO broken
+SELECT 1, 'a copy of what was not committed, or of another queue', format('%s %s', queue, ref)
+FROM unread u WHERE NOT EXISTS (
+    SELECT FROM events e WHERE e.ref = u.ref AND e.queue = 'inside');
+
+INSERT INTO broken
+SELECT 6, 'copies of one producer''s messages changed places', d.ref::text
+FROM (SELECT u.ref, lag(u.ref) OVER (PARTITION BY u.queue, e.producer ORDER BY u.id) AS before
+      FROM unread u JOIN events e ON e.ref = u.ref) d
+WHERE d.ref < d.before;
+
+INSERT INTO broken
+SELECT 2, 'the effect of a message happened twice', format('%s %s', queue, ref)
+FROM delivered GROUP BY queue, ref HAVING count(*) > 1;
 
 INSERT INTO broken
 SELECT 2, 'a refused message left its effect', r.ref::text
-FROM refused r JOIN delivered d ON d.ref = r.ref;
+FROM refused r JOIN delivered d ON d.queue = r.queue AND d.ref = r.ref;
 
 INSERT INTO broken
 SELECT 6, 'two messages under one number', format('%s %s/%s', queue, partition, seq)
@@ -646,6 +673,9 @@ SELECT '  ' || rpad(what, 30) || n FROM (
         SELECT count(*) FROM death d JOIN birth b USING (worker) WHERE d.app <> b.app)::text
     UNION ALL SELECT 6, 'messages, dead letters', (
         SELECT format('%s, %s', (SELECT count(*) FROM taken), (SELECT count(*) FROM refused)))
+    UNION ALL SELECT 6, 'copies: unread, jobs', (
+        SELECT format('%s, %s', (SELECT count(*) FROM unread),
+                      (SELECT count(*) FROM jobs j WHERE j.headers ? 'message')))
     UNION ALL SELECT 7, 'ticks, of them taken over', (
         SELECT format('%s, %s', count(*), count(*) - count(DISTINCT (schedule, id))) FROM fired)
     UNION ALL SELECT 8, 'payloads replaced', (

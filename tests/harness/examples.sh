@@ -129,6 +129,6 @@ fi
 # shellcheck disable=SC2046  # a word for each seal that was built
 [ $# -gt 0 ] || set -- jobq.h jobq_pg.h child.c complete_in_transaction.c debounce.c enqueue_in_transaction.c \
     etl.c event_loop.c log_json.c logic_without_database.c metrics.c nightly.c outbox.c password.c progress.c tenants.c \
-    test_faults.c test_handlers.c trace.c videos.c without_database.c worker.c worker.cc attune/attune.c \
+    test_faults.c test_handlers.c topics.c trace.c videos.c without_database.c worker.c worker.cc attune/attune.c \
     $(cd .build && ls examples/seal/zstd examples/seal/sodium 2>/dev/null | sed 's/examples.//; s/$/.c/')
 for example; do tests/harness/run.sh --step "example $example" tests/harness/examples.sh --one "$example"; done

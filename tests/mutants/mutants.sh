@@ -52,6 +52,8 @@
 #   (jobs that wait, laws 22     explore (diamond, signal,      explore_diamond_* explore_signal_*
 #     to 25)                     spawn); simulate (graphs);     explore_spawn_* simulate_graphs_*
 #                                test_pg_flows, test_pg_steps
+#   (a copy for each reader)     test_pg_topics, test_pg_pairs, sql_topics_* sql_pairs_topics_*
+#                                chaos
 #   (the worker in Python)       python_conform                 python_*
 #   (the calendar)               test_core_cron,                cron_* sql_cron_*
 #                                test_pg_calendar

@@ -1208,6 +1208,27 @@ class Test(unittest.TestCase):
                          ["resolved|2"])
         self.assertEqual(sql("SELECT sum(lag) FROM jobq.outbox WHERE queue = 'orders'"), ["3"])
 
+    def test_subscriptions(self):
+        """A topic gets a reader by a form, which is on the page then, and is dropped with what waits."""
+        sql("SELECT jobq.outbox_register('news', 0), jobq.outbox_register('readers', 1)")
+        sql("SELECT jobq.subscribe('first', 'news', 'mail', 'news')")
+        self.chrome.get(self.operator.url + "/outbox")
+        self.press("button[value='subscribe news']")
+        self.wait(lambda: self.all("input[name=types]"))
+        self.one("input[name=name]").send_keys("second")
+        self.one("input[name=queue]").send_keys("readers")
+        self.one("input[name=types]").send_keys("placed,order.*")
+        self.one("button.main[name=do]").click()
+        self.wait(lambda: self.all("button[value='drop second']"))
+        self.assertEqual(sql("SELECT types FROM jobq.subscriptions WHERE name = 'second'"),
+                         ["{placed,order.*}"])
+        sql("SELECT jobq.outbox_enqueue('news', '1', type => 'placed')")
+        self.assertIn("nobody receives what waits", self.press_and_accept("button[value='drop second']"))
+        self.assertEqual(sql("SELECT sum(lag) FROM jobq.outbox WHERE queue = 'readers'"), ["0"])
+        self.press_and_accept("button[value='unsubscribe first']")
+        self.assertEqual(sql("SELECT name FROM jobq.subscriptions"), [])
+        sql("SELECT jobq.delete('mail', 'ready', kind => 'news')")
+
     def test_dead_letters_one_by_one(self):
         """Each has a page with its payload, and can be sent again or given up alone."""
         sql("SELECT jobq.outbox_register('letters', 1)")

@@ -115,6 +115,7 @@
  *     jobq_test_each_fault      runs a scenario with each fault at each point
  *     jobq_test_point           a point in a fake, where something may go wrong
  *     jobq_test_commit          commits with the job's success, for a fake database
+ *     jobq_test_commit_all      the same for the jobs of a batch
  *     jobq_test_sleep           lets time pass in a handler
  *     jobq_test_now             the simulated time
  *     jobq_test_get             a job, and what it has left behind
@@ -140,7 +141,8 @@
  *     result       what a handler says about a message or a batch of messages
  *     store        Postgres, or the in-memory queue
  *     worker       a process registered in the store, with an id, a lease and a heartbeat
- *     claim        one statement that takes a batch of ready jobs; each has a number
+ *     claim        one statement that takes ready jobs; each has a number
+ *     batch        jobs, or messages, that a handler gets in one call
  *     token        (worker id, claim number); it guards every write about what the worker holds
  *     lease        the time for which nobody else may take what a worker holds
  *     lost         the answer to a write whose token is no longer in the row
@@ -164,7 +166,7 @@
  *     topic        a name for messages that only subscriptions read
  *     partition    an ordered part of a queue's messages; it has an id, and a number in its queue
  *     seq          the number of a message in its partition: 1, 2, 3 ...
- *     delivery     a batch of messages that a handler gets
+ *     delivery     a batch of messages, while a handler has it
  *     acknowledge  write what became of a delivery
  *     dead letter  a message that is kept but not delivered again
  *
@@ -187,8 +189,10 @@
  *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
  *     JOBQ_MEMORY_EDGES    what jobs of a jobq_memory wait for                      (default: 32)
  *     JOBQ_MEMORY_LINES    lines of a jobq_memory with rules of their own or a rate  (default: 16)
+ *     JOBQ_MEMORY_BATCH    jobs of one call of a handler on a jobq_memory            (default: 32)
  *     JOBQ_TEST_JOBS, JOBQ_TEST_BYTES   jobs of a jobq_test, and bytes of their payloads and
  *                          headers                                   (default: 256, 1,000,000)
+ *     JOBQ_TEST_BATCH      jobs of one call of a handler in a jobq_test              (default: 100)
  *     JOBQ_NO_TEST         leaves out jobq_test                        (default: not defined)
  *
  *     JOBQ_NO_RECORD       leaves out recordings of loops
@@ -365,6 +369,34 @@
  *                                                                 and of the success
  *     error     why an attempt failed    with the attempt's end   with the job: the     4 KB each
  *                                                                 first 10, latest 39
+ *
+ *
+ * BATCHES
+ *
+ * A handler with .batch instead of .run gets many jobs in one call: for an API that takes lists, a
+ * COPY of many rows, inference on a GPU.
+ *
+ *     static jobq_outcome store(jobq_call *const *calls, int32_t count)
+ *     {
+ *         for (int32_t i = 0; i < count; i++)
+ *             if (!add_row(calls[i]->payload)) calls[i]->outcome = JOBQ_OUTCOME_DISCARD;
+ *         return send_rows() ? JOBQ_OUTCOME_SUCCESS : JOBQ_OUTCOME_RETRY;
+ *     }
+ *     {.queue = "rows", .kind = "row", .batch = store, .batch_max = 100}
+ *
+ * The worker makes batches of jobs that it has claimed, so whatever limits jobs (lines, quotas,
+ * rates, threads_max) counts them as before, and of a strict line there is at most one. Each call
+ * ends by itself: its outcome, error, delay, result, steps, progress and log are its own, and
+ * jobq_call_stopping answers CANCEL only for the job that somebody has cancelled; all have one time
+ * limit. RETRY for all means that one of them may be bad: they run again in batches of half the
+ * size, so that the bad one is alone in the end, if max_attempts allows 1 + log2(batch_max)
+ * attempts; 8 for 100. If the other side is down, no job is bad: hold the queue (jobq_call_hold)
+ * and return RELEASE. If the worker dies, or the call overruns its time limit, each job runs alone
+ * once, and no attempt is used up.
+ *
+ * With batch_wait_us a job waits until a batch is full, but no longer than that. Meanwhile it
+ * counts for the limits above. Without it, batches become larger by themselves when jobs come
+ * faster than calls take. A call needs about 20 KB for each of its jobs, which its thread keeps.
  *
  *
  * TESTING YOUR HANDLERS
@@ -1207,10 +1239,17 @@ struct jobq_call {
     const jobq_store *store;        /* for the store only, like context */
     void *context;
     void *conn;         /* of a call without a worker: what jobq_pg_call_conn returns */
+    jobq_outcome outcome; /* of a batch: for its handler to set, or leave at NONE */
+    int32_t together;   /* jobs of its batch; 1: it is alone */
 };
 
 /* jobq_handler -- does the work of one job in one stage, and says how it went. */
 typedef jobq_outcome (*jobq_handler)(jobq_call *call);
+
+/* jobq_jobs_handler -- does the work of a batch of jobs of one stage. It sets the outcome of each
+ * call; what it returns is the outcome of those that it left at NONE, and if it throws, those are
+ * retried. An error, a delay or a result belongs to its own call. See BATCHES. */
+typedef jobq_outcome (*jobq_jobs_handler)(jobq_call *const *calls, int32_t count);
 
 /* Who runs the jobs of a kind. run[s] runs stage s; a stage without one is run by the last one
  * before it, so that {handler} runs them all. */
@@ -1224,7 +1263,16 @@ typedef struct jobq_job_handler {
                             may take the kind's jobs. If its backlog may be long, give it a queue:
                             claims read past jobs of a kind at its limit, but leave out a queue of
                             such kinds */
+    jobq_jobs_handler batch; /* instead of run: it gets the jobs in batches */
+    int32_t batch_max;       /* jobs of one call, 1 to 1000 (default 100). A repeated attempt runs
+                                in batches of half, a quarter ... of it */
+    int64_t batch_wait_us;   /* how long a job may wait for others, at most 500 ms (default 0: a
+                                batch is what is there when a thread is free) */
 } jobq_job_handler;
+
+#define JOBQ_BATCH_MAX 1000 /* the most that batch_max may be, */
+#define JOBQ_BATCH_DEFAULT 100
+#define JOBQ_BATCH_WAIT_MAX JOBQ_MILLISECONDS(500)
 
 /* jobq_call_error -- why the attempt failed. Copied, made valid UTF-8, cut to JOBQ_ERROR_MAX. */
 JOBQ_API void jobq_call_error(jobq_call *call, jobq_str text);
@@ -1566,6 +1614,9 @@ typedef struct jobq_relay_stats {
 #ifndef JOBQ_TEST_BYTES
 #define JOBQ_TEST_BYTES 1000000
 #endif
+#ifndef JOBQ_TEST_BATCH
+#define JOBQ_TEST_BATCH JOBQ_BATCH_DEFAULT
+#endif
 
 typedef struct jobq_test jobq_test;
 
@@ -1726,6 +1777,10 @@ JOBQ_API jobq_error jobq_test_point(jobq_test *test, const char *name);
  * JOBQ_ERROR_LOST: roll back. */
 JOBQ_API jobq_error jobq_test_commit(jobq_call *call);
 
+/* jobq_test_commit_all -- the same for the calls of a batch, all or none, as by
+ * jobq_pg_call_commit_all: JOBQ_ERROR_LOST if one of them is lost. */
+JOBQ_API jobq_error jobq_test_commit_all(jobq_call *const *calls, int32_t count);
+
 /* jobq_test_sleep -- in a handler: so much time passes, and the worker goes on meanwhile. */
 JOBQ_API void jobq_test_sleep(jobq_test *test, int64_t us);
 
@@ -1773,6 +1828,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  * FUNCTIONS
  *
  *     jobq_call_run              runs a handler
+ *     jobq_calls_run             runs the handler of a batch
  *     jobq_call_reason           the text that is kept of a failed attempt
  *     jobq_delivery_run          runs one of the two handlers on a delivery
  *     jobq_log_add               adds a line to a log
@@ -1802,6 +1858,7 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *     jobq_loop_stop             asks the loop to stop
  *     jobq_loop_due              when something is due
  *     jobq_loop_take             gives work to a free thread
+ *     jobq_loop_mate             the next job of a batch
  *     jobq_loop_stopping         why a handler should stop
  *     jobq_loop_handled          the handler of a job returned
  *     jobq_loop_delivered        a handler of messages returned
@@ -1929,6 +1986,12 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *        heartbeat until its answer comes, a worker runs at most what it reported as running,
  *        because the answer may be lost. So its jobs never exceed what the store has recorded for
  *        it, whatever is lost or late. sql/permits.sql has the laws over all workers.
+ *   (30) The jobs of a batch are of one queue, kind, stage, attempt and time limit, and are at most
+ *        batch_max; in attempt 2 half of that, in attempt 3 a quarter, and so on, but at least one.
+ *        A suspect is alone.
+ *   (31) Each job of a batch ends once, by its own outcome, as if it had run alone.
+ *   (32) If a call with several jobs overruns its time limit, or does not survive its worker, no
+ *        attempt and no crash of theirs counts. They are suspects then.
  *   (26) Equal calls make equal loops: the same calls in the same order, with the same times and
  *        answers, get the same requests, work and decisions. A take that gives nothing changes
  *        nothing; nor do jobq_loop_due, _stopping, _status_of, _tally and _wants.
@@ -2043,7 +2106,8 @@ struct jobq_store {
     jobq_error (*step)(jobq_call *call, const char *name, const jobq_str *done, jobq_str *value);
     jobq_error (*signal)(jobq_call *call, const char *name, int64_t timeout_us, jobq_str *payload);
     /* Of tests only: what the handler's own transaction is about to do to the job, see
-     * jobq_test_commit. NULL: it has committed. */
+     * jobq_test_commit. "": as it has just said of another job of the batch. NULL: it has
+     * committed. */
     jobq_error (*own)(jobq_call *call, const char *what);
 };
 
@@ -2058,6 +2122,10 @@ struct jobq_delivery_store {
 /* jobq_call_run -- runs a handler, for stores and tests. If it throws: RETRY, and the error is what
  * it threw. */
 JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler);
+
+/* jobq_calls_run -- runs the handler of a batch. Afterwards each call has its outcome. If it
+ * throws, those without one are retried, and the error of each is what it threw. */
+JOBQ_API void jobq_calls_run(jobq_call *const *calls, int32_t count, jobq_jobs_handler handler);
 
 /* jobq_call_reason -- the text that is kept of a failed attempt: the handler's error, or a word for
  * its outcome, as jobq_reason_format puts it. out: as there. 0: nothing is kept. For stores. */
@@ -2635,6 +2703,7 @@ typedef struct jobq_work {
     int32_t queue;       /* index among the queues served; -1: a job of another queue */
     jobq_policy policy;  /* of the job's kind, or of the queue */
     jobq_job job;
+    int32_t together;    /* jobs that its handler gets in one call; see jobq_loop_mate */
     int64_t partition_id; /* 0: it is a job */
     int32_t partition;   /* its number in its queue */
     int32_t given;       /* messages for the handler */
@@ -2663,6 +2732,9 @@ typedef struct jobq_loop_served {
     int32_t kind_queues[JOBQ_LOOP_KINDS]; /* its queue, counted from 1 (default: unknown). A queue
                                              is not claimed from while all kinds of it that the
                                              worker has are at their limits */
+    int32_t kind_batches[JOBQ_LOOP_KINDS];  /* jobs that a handler of kind number i gets in one
+                                               call (default 1) */
+    int64_t kind_waits_us[JOBQ_LOOP_KINDS]; /* how long one of them may wait for others */
     bool listen;             /* notifications arrive */
 } jobq_loop_served;
 
@@ -2719,6 +2791,10 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *loop, int64_t mono_us);
  * handed out when the lease may be over. */
 JOBQ_API bool jobq_loop_take(jobq_loop *loop, int64_t mono_us, jobq_work *work);
 
+/* jobq_loop_mate -- turns a job that jobq_loop_take has just given, or that this function has, into
+ * the next one of its batch. False: it was the last. */
+JOBQ_API bool jobq_loop_mate(const jobq_loop *loop, jobq_work *work);
+
 /* jobq_loop_stopping -- why the handler of this work should stop, if it should. *remaining_us: the
  * time that is left to it (JOBQ_NEVER: no limit). */
 JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *loop, int64_t mono_us,
@@ -2735,9 +2811,9 @@ typedef struct jobq_handled {
     int64_t bytes;     /* size of its error and of the next stage's payload */
 } jobq_handled;
 
-/* jobq_loop_handled -- the handler of a job returned. *decision (may be NULL) says what becomes of
- * the job; after its time limit that is a time-out's, whatever the handler says. False: the
- * handler had been abandoned. */
+/* jobq_loop_handled -- the handler of a job returned; of a batch, once for each job. *decision (may
+ * be NULL) says what becomes of the job; after its time limit that is a time-out's, whatever the
+ * handler says. False: the handler had been abandoned. */
 JOBQ_API bool jobq_loop_handled(jobq_loop *loop, int64_t mono_us, const jobq_work *work,
                                 const jobq_handled *handled, jobq_decision *decision);
 
@@ -2807,7 +2883,8 @@ typedef struct jobq_replay jobq_replay;
     X(NOTIFIED, "notified")         /* about */                                                    \
     X(HEARS, "hears")               /* flag */                                                     \
     X(STOP, "stop")                 /* grace_us */                                                 \
-    X(TAKE, "take")                 /* work: came out. Those that gave nothing are left out */     \
+    X(TAKE, "take")                 /* work: came out; of a batch, jobq_loop_mate has the others.  \
+                                       Those that gave nothing are left out */                     \
     X(HANDLED, "handled")           /* work's slot, generation and job, handled; decision: came    \
                                        out */                                                      \
     X(DELIVERED, "delivered")       /* work's slot, generation, partition_id, given and results,   \
@@ -2939,6 +3016,10 @@ JOBQ_API int64_t jobq_loop_wants(const jobq_loop *loop, jobq_request_kind kind, 
 #define JOBQ_MEMORY_KINDS 8  /* kinds 1 to 8 may have a policy; others have their queue's */
 #endif
 
+#ifndef JOBQ_MEMORY_BATCH
+#define JOBQ_MEMORY_BATCH 32 /* jobs of one call */
+#endif
+
 typedef struct jobq_memory jobq_memory;
 
 typedef struct jobq_memory_job {
@@ -2989,6 +3070,8 @@ typedef struct jobq_memory_handler {
     int32_t queue, kind;
     jobq_handler run[JOBQ_STAGES_MAX]; /* as in jobq_pg_handler */
     void *user;
+    jobq_jobs_handler batch; /* instead of run; the loop's configuration says how many jobs it gets,
+                                at most JOBQ_MEMORY_BATCH */
 } jobq_memory_handler;
 
 /*
@@ -4913,6 +4996,42 @@ JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler)
     return outcome;
 }
 
+typedef struct jobq__calls {
+    jobq_call *const *calls;
+    int32_t count;
+} jobq__calls;
+
+static void jobq__calls_error(const jobq__calls *b, jobq_str text)
+{
+    int32_t i;
+
+    for (i = 0; i < b->count; i++)
+        if (b->calls[i]->outcome == JOBQ_OUTCOME_NONE) jobq_call_error(b->calls[i], text);
+}
+
+JOBQ_API void jobq_calls_run(jobq_call *const *calls, int32_t count, jobq_jobs_handler handler)
+{
+    jobq_outcome others = JOBQ_OUTCOME_RETRY;
+    jobq__calls batch = {calls, count};
+    int32_t i;
+
+    (void)jobq__calls_error; /* only C++ uses it */
+    JOBQ_ASSERT(calls != NULL && count > 0 && handler != NULL);
+    for (i = 0; i < count; i++) calls[i]->outcome = JOBQ_OUTCOME_NONE;
+    JOBQ__TRY { others = handler(calls, count); }
+    JOBQ__CATCH(jobq__calls_error, &batch)
+    for (i = 0; i < batch.count; i++)
+        if (calls[i]->outcome == JOBQ_OUTCOME_NONE) calls[i]->outcome = others;
+}
+
+#ifndef JOBQ_NO_TEST
+/* Whether a batch's own transaction completes this job, see jobq_pg_call_commit_all. */
+static bool jobq__completes(const jobq_call *call)
+{
+    return call->outcome == JOBQ_OUTCOME_NONE || call->outcome == JOBQ_OUTCOME_SUCCESS;
+}
+#endif
+
 JOBQ_API size_t jobq_call_reason(char *out, const jobq_call *call, jobq_outcome outcome,
                                  const jobq_decision *decision)
 {
@@ -5698,6 +5817,8 @@ typedef struct jobq_slot {
     int64_t bytes;            /* size of the job, its error and its next payload, for a flush */
     int32_t next;             /* next slot of its list; -1: last */
     int32_t position;         /* running: its index in running[] */
+    int32_t call;             /* running: index in calls[] */
+    int32_t together;         /* running: jobs that the call began with */
     int32_t entry;            /* index of its claim in claims[] */
     uint32_t generation;      /* counts the uses of the slot */
     jobq_slot_state state;
@@ -5794,6 +5915,20 @@ typedef struct jobq_limit {
     int32_t held;  /* jobs that ran or waited for a thread when last counted */
     bool passed;   /* a claim left the kind out, so its jobs may be below the bounds */
 } jobq_limit;
+
+/* A kind whose handler gets batches. */
+typedef struct jobq_batching {
+    int32_t kind;
+    int32_t most;    /* jobs of a first attempt in one call */
+    int32_t threads; /* calls at once */
+    int64_t wait_us; /* how long a job may wait for others */
+} jobq_batching;
+
+/* A call of a handler that is under way. */
+typedef struct jobq_calling {
+    int32_t left; /* jobs that it has not ended; 0: a free place */
+    int32_t kind;
+} jobq_calling;
 
 /* What this worker has of a quota: law (20). */
 typedef struct jobq_share {
@@ -5933,7 +6068,8 @@ struct jobq_loop {
     int64_t deadline_mono_us; /* the first end of a running handler's time limit, or earlier */
     int64_t late_mono_us;     /* no queued job is late before */
     int64_t vacuum_rows;      /* rows that have ended since the last vacuum was sent */
-    int32_t running_count;
+    int32_t running_count;    /* jobs */
+    int32_t call_count;       /* handlers that run them */
     int32_t orphan_count;
     int32_t queue_count;
     int32_t kind_count;
@@ -6075,6 +6211,13 @@ struct jobq_loop {
         bool only;    /* the last claim brought no others, so the next one may not either */
         jobq_limit limits[JOBQ_LOOP_KINDS];
     } limited;
+    /* batch: kinds whose handlers get several jobs in one call */
+    struct {
+        int32_t count;
+        int32_t per_call; /* jobs to claim for a call: as many as calls lately had, or could have */
+        int32_t least;    /* ... and at least. 2: a job may wait for others */
+        jobq_batching kinds[JOBQ_LOOP_KINDS];
+    } batch;
     /* parked: jobs whose kinds nobody had */
     struct {
         int32_t kind;  /* a kind of this worker that has parked jobs; 0: none */
@@ -6088,7 +6231,8 @@ struct jobq_loop {
     } until;
     int32_t fresh; /* slots that were never used: the last ones. They are taken first */
     jobq_list free, queued, done, others, sent_done, sent_others;
-    int32_t running[JOBQ_LOOP_THREADS];
+    int32_t running[JOBQ_LOOP_SLOTS]; /* the jobs of a call that has just begun are in a row */
+    jobq_calling calls[JOBQ_LOOP_THREADS];
     int32_t kinds[JOBQ_LOOP_KINDS + JOBQ_STRAYS_MAX]; /* else only of these kinds */
     jobq_kind_policy kind_policies[JOBQ_LOOP_KINDS];  /* of kinds that differ from their queue */
     jobq_watched watched[JOBQ_LOOP_WATCHED];
@@ -6581,7 +6725,7 @@ static bool jobq__claims(const jobq_loop *l, int64_t now)
 
 static int32_t jobq__threads_left(const jobq_loop *l)
 {
-    return l->config.threads - l->running_count - l->relay.running;
+    return l->config.threads - l->call_count - l->relay.running;
 }
 
 static bool jobq__suspect_wanted(const jobq_loop *l)
@@ -7852,6 +7996,7 @@ JOBQ_API void jobq_loop_init(jobq_loop *l, const jobq_loop_config *config, uint6
     l->random.state = entropy;
     l->free = l->queued = l->done = l->others = l->sent_done = l->sent_others = jobq__empty;
     l->fresh = JOBQ_LOOP_SLOTS;
+    l->batch.per_call = l->batch.least = 1;
     l->lease.end_mono_us = INT64_MIN;
     l->lease.alive_mono_us = l->flush.due_mono_us = l->pace.due_mono_us = l->pace.busy_mono_us =
         l->late_mono_us = JOBQ_NEVER;
@@ -7936,27 +8081,47 @@ static void jobq__limit_freed(jobq_loop *l, int32_t kind, int64_t now)
     jobq__look_again(l, now);
 }
 
+/* Notes a kind, the i-th of the configuration, if its handler gets batches. */
+static void jobq__batching_add(jobq_loop *l, int32_t i, int32_t kind, int32_t threads)
+{
+    jobq_batching *b = &l->batch.kinds[l->batch.count];
+
+    if (l->served.kind_batches[i] <= 1) return;
+    b->kind = kind;
+    b->most = l->served.kind_batches[i];
+    b->threads = threads;
+    b->wait_us = jobq__max(l->served.kind_waits_us[i], 0);
+    l->batch.count++;
+    if (b->wait_us > 0) l->batch.least = 2;
+}
+
 /* The store knows the worker's kinds by these ids, in the order of the configuration. */
 static void jobq__limits_set(jobq_loop *l, const int32_t *kinds, int32_t count)
 {
     int32_t i;
 
+    l->batch.count = 0;
+    l->batch.least = 1;
     l->limited.count = 0;
     l->limited.rows = l->config.batch_max;
     l->limited.only = false;
     for (i = 0; i < count; i++) {
-        int32_t queue = l->served.kind_queues[i] - 1, most = l->served.kind_threads[i];
+        int32_t queue = l->served.kind_queues[i] - 1, threads = l->served.kind_threads[i];
+        int32_t most = (int32_t)jobq__max(l->served.kind_batches[i], 1);
         bool known = queue >= 0 && queue < l->queue_count;
         jobq_limit *limit = &l->limited.limits[l->limited.count];
         if (known && l->queues[queue].kinds == INT32_MAX) l->queues[queue].kinds = 0;
         if (known) l->queues[queue].kinds++;
-        if (most <= 0 || most >= l->config.threads) continue;
+        if (threads <= 0 || threads >= l->config.threads) threads = l->config.threads;
+        jobq__batching_add(l, i, kinds[i], threads);
+        if (threads == l->config.threads) continue;
         memset(limit, 0, sizeof *limit);
         limit->kind = kinds[i];
         limit->queue = known ? queue : -1;
-        limit->most = most;
+        limit->most = threads * most;
         l->limited.count++;
     }
+    l->batch.per_call = (int32_t)jobq__max(l->batch.per_call, l->batch.least);
     for (i = 0; i < l->queue_count; i++) l->queues[i].open = l->queues[i].kinds;
 }
 
@@ -7979,41 +8144,155 @@ static int64_t jobq__waited(const jobq_loop *l, int64_t mono_us, const jobq_job 
     return due >= 0 ? now - due : jobq__add(now, -jobq__max(due, -INT64_MAX));
 }
 
-/* Takes the first queued job that is not late; -1: there is none. Late ones stay, to be given back:
- * jobq__unhoard. */
-static int32_t jobq__pop_fresh(jobq_loop *l, int64_t now)
-{
-    int32_t i = l->queued.head, prev = -1;
+/* -- batches: laws (30) to (32) -- */
 
-    if (now < l->late_mono_us) return jobq__pop(l, &l->queued);
-    for (; i >= 0 && now >= l->slots[i].expires_mono_us; i = l->slots[i].next) prev = i;
-    if (i >= 0) jobq__unlink(l, &l->queued, prev, i);
-    return i;
+/* How a kind is batched; NULL: its handler gets single jobs. */
+static const jobq_batching *jobq__batching_of(const jobq_loop *l, int32_t kind)
+{
+    int32_t i = 0;
+
+    while (i < l->batch.count && l->batch.kinds[i].kind != kind) i++;
+    return i < l->batch.count ? &l->batch.kinds[i] : NULL;
 }
 
-static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
+/* The most jobs of a call that has this one. With each attempt it is half as much, so that in the
+ * end a bad job is alone, and the others succeed. */
+static int32_t jobq__batch_room(const jobq_batching *b, const jobq_job *job)
 {
-    jobq_slot *s;
+    if (b == NULL || job->suspect) return 1;
+    return (int32_t)jobq__max(b->most >> jobq__min(jobq__max(job->attempt - 1, 0), 30), 1);
+}
+
+/* Whether two jobs may be in one call. */
+static bool jobq__mates(const jobq_job *a, const jobq_job *b)
+{
+    return a->queue == b->queue && a->kind == b->kind && a->stage == b->stage &&
+           a->attempt == b->attempt && a->timeout_us == b->timeout_us && !a->suspect && !b->suspect;
+}
+
+/* Whether the job in slot i may run in a call that begins with the one in slot first. A late one
+ * stays, to be given back: jobq__unhoard. */
+static bool jobq__joins(const jobq_loop *l, int64_t now, int32_t first, int32_t i)
+{
+    return now < l->slots[i].expires_mono_us &&
+           jobq__mates(&l->slots[first].job, &l->slots[i].job);
+}
+
+/* Whether a call may begin with the job in slot i, which waits for a thread. It begins once there
+ * are as many as fit, or once that job has waited long enough for others. */
+static bool jobq__batch_begins(const jobq_loop *l, int64_t now, int32_t i, const jobq_batching *b)
+{
+    const jobq_slot *s = &l->slots[i];
+    int32_t room = jobq__batch_room(b, &s->job), first = i, calls = 0, n = 0;
+
+    if (b == NULL || s->job.suspect) return true;
+    for (n = 0; n < l->config.threads; n++)
+        calls += l->calls[n].left > 0 && l->calls[n].kind == b->kind;
+    if (calls >= b->threads) return false;
+    if (now - s->since_mono_us >= b->wait_us) return true;
+    for (n = 0; i >= 0 && n < room; i = l->slots[i].next) n += jobq__joins(l, now, first, i);
+    return n == room;
+}
+
+/* The first waiting job with which a call may begin; -1: none. *prev: the slot before it. If the
+ * first of a kind has to wait for others, those behind it wait, too: they came later. */
+static int32_t jobq__batch_first(const jobq_loop *l, int64_t now, int32_t *prev)
+{
+    bool waits[JOBQ_LOOP_KINDS];
     int32_t i;
 
-    JOBQ_ASSERT(l != NULL);
-    if (l->phase != JOBQ_PHASE_WORKING || mono_us >= l->lease.end_mono_us ||
-        !jobq__thread_free(l, mono_us) || l->stats.started >= l->config.jobs_max) {
-        return -1;
+    memset(waits, 0, (size_t)l->batch.count);
+    *prev = -1;
+    for (i = l->queued.head; i >= 0; *prev = i, i = l->slots[i].next) {
+        const jobq_batching *b = jobq__batching_of(l, l->slots[i].job.kind);
+        bool alone = b == NULL || l->slots[i].job.suspect;
+        if (now >= l->slots[i].expires_mono_us) continue;
+        if (!alone && waits[b - l->batch.kinds]) continue;
+        if (jobq__batch_begins(l, now, i, b)) return i;
+        if (!alone) waits[b - l->batch.kinds] = true;
     }
-    i = jobq__pop_fresh(l, mono_us);
-    if (i < 0) return -1;
-    s = &l->slots[i];
+    return -1;
+}
+
+/* When a job has waited long enough for others, if a thread is free. */
+static int64_t jobq__due_batch(const jobq_loop *l, int64_t now)
+{
+    int64_t due = JOBQ_NEVER;
+    int32_t i;
+
+    if (l->batch.least < 2 || l->phase != JOBQ_PHASE_WORKING || !jobq__thread_free(l, now))
+        return due;
+    for (i = l->queued.head; i >= 0; i = l->slots[i].next) {
+        const jobq_batching *b = jobq__batching_of(l, l->slots[i].job.kind);
+        int64_t at = b == NULL ? now : l->slots[i].since_mono_us + b->wait_us;
+        if (at > now) due = jobq__min(due, at);
+    }
+    return due;
+}
+
+/* After a call that began with n jobs, which had room for no more: the next ones may be twice as
+ * large. Otherwise claims slowly become smaller, so that a worker does not hold what it cannot
+ * run. */
+static void jobq__per_call_move(jobq_loop *l, const jobq_batching *b, int32_t n)
+{
+    int32_t was = l->batch.per_call;
+
+    if (n < was) l->batch.per_call -= (was - n + 7) / 8;
+    else if (b != NULL) l->batch.per_call = (int32_t)jobq__min(2 * n, b->most);
+    l->batch.per_call = (int32_t)jobq__max(l->batch.per_call, l->batch.least);
+}
+
+/* A job begins to run, in the call with this index. */
+static void jobq__start_job(jobq_loop *l, int64_t mono_us, int32_t i, int32_t call)
+{
+    jobq_slot *s = &l->slots[i];
+
     s->state = JOBQ_SLOT_RUNNING;
     s->since_mono_us = mono_us;
     s->deadline_mono_us = jobq__add(mono_us, jobq__timeout(l, &s->job));
     l->deadline_mono_us = jobq__min(l->deadline_mono_us, s->deadline_mono_us);
     s->position = l->running_count;
     l->running[l->running_count++] = i;
+    s->call = call;
+    l->calls[call].left++;
+    l->calls[call].kind = s->job.kind;
     l->stats.started++;
     jobq__tally_time(&l->tallies, s->job.queue, s->job.kind, JOBQ_TALLY_WAITING,
                      jobq__waited(l, mono_us, &s->job));
-    return i;
+}
+
+/* Starts a call. Returns the slot of its first job; jobq_loop_mate tells the others. -1: none. */
+static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
+{
+    int32_t first, prev, i, next, call = 0, n = 0;
+    const jobq_batching *b;
+    int64_t room;
+
+    JOBQ_ASSERT(l != NULL);
+    if (l->phase != JOBQ_PHASE_WORKING || mono_us >= l->lease.end_mono_us ||
+        !jobq__thread_free(l, mono_us) || l->stats.started >= l->config.jobs_max) {
+        return -1;
+    }
+    first = jobq__batch_first(l, mono_us, &prev);
+    if (first < 0) return -1;
+    b = jobq__batching_of(l, l->slots[first].job.kind);
+    room = jobq__min(jobq__batch_room(b, &l->slots[first].job),
+                     l->config.jobs_max - l->stats.started);
+    while (l->calls[call].left > 0) call++;
+    for (i = first; i >= 0 && n < room; i = next) {
+        next = l->slots[i].next;
+        if (i != first && !jobq__joins(l, mono_us, first, i)) {
+            prev = i;
+            continue;
+        }
+        jobq__unlink(l, &l->queued, prev, i);
+        jobq__start_job(l, mono_us, i, call);
+        n++;
+    }
+    for (i = 0; i < n; i++) l->slots[l->running[l->running_count - n + i]].together = n;
+    l->call_count++;
+    if (l->batch.count > 0) jobq__per_call_move(l, b, n);
+    return first;
 }
 
 /* Removes a slot from running[]; the last entry takes its place. */
@@ -8023,6 +8302,14 @@ static void jobq__unrun(jobq_loop *l, int32_t i)
 
     l->running[l->slots[i].position] = last;
     l->slots[last].position = l->slots[i].position;
+    if (--l->calls[l->slots[i].call].left == 0) l->call_count--;
+}
+
+/* A call has overrun its time limit. If it has one job, the attempt has failed. If it has several,
+ * that is no evidence against any of them: law (32). */
+static jobq_event_kind jobq__overrun(const jobq_slot *s)
+{
+    return s->together > 1 ? JOBQ_EVENT_CRASH : JOBQ_EVENT_TIMEOUT;
 }
 
 /* Gives a slot its decision and adds it to the finished ones. */
@@ -8098,12 +8385,12 @@ static void jobq__job_handled(jobq_loop *l, int64_t now, int32_t slot, const job
     int64_t took = now - s->since_mono_us;
     jobq_event event;
 
-    l->pace.handler_us =
-        l->pace.handler_us < 0 ? took : l->pace.handler_us + (took - l->pace.handler_us) / 8;
+    if (l->pace.handler_us < 0) l->pace.handler_us = took;
+    else if (l->calls[s->call].left == 1) l->pace.handler_us += (took - l->pace.handler_us) / 8;
     jobq__count_run(l, s, took);
     jobq__unrun(l, slot);
     memset(&event, 0, sizeof event);
-    if (now >= s->deadline_mono_us) event.kind = JOBQ_EVENT_TIMEOUT;
+    if (now >= s->deadline_mono_us) event.kind = jobq__overrun(s);
     else if (handled->lost) event.kind = JOBQ_EVENT_RELEASE;
     else {
         event.kind = jobq__event_of(handled->outcome);
@@ -8160,7 +8447,7 @@ static jobq_stop jobq__job_stopping(const jobq_loop *l, int64_t mono_us, int32_t
 static int64_t jobq__due_unhoard(const jobq_loop *l)
 {
     if (l->phase != JOBQ_PHASE_WORKING || l->queued.count == 0) return JOBQ_NEVER;
-    if (l->queued.count <= l->config.threads) return l->late_mono_us;
+    if (l->queued.count <= (int64_t)l->config.threads * l->batch.per_call) return l->late_mono_us;
     return jobq__min(l->late_mono_us, l->slots[l->queued.head].since_mono_us + JOBQ__HOARD);
 }
 
@@ -8182,18 +8469,18 @@ static void jobq__give_back_late(jobq_loop *l, int64_t now)
     l->queued = kept;
 }
 
-/* Keeps one job for each thread and gives the others back, so that workers with free threads can
+/* Keeps one call for each thread and gives the others back, so that workers with free threads can
  * have them. Handlers take at least as long as the jobs waited, even if none has ended to show
  * it. */
 static void jobq__unhoard(jobq_loop *l, int64_t now)
 {
+    int32_t most = l->config.threads * l->batch.per_call, i;
     jobq_list kept = jobq__empty;
-    int32_t i;
 
     if (now >= l->late_mono_us) jobq__give_back_late(l, now);
     if (now < jobq__due_unhoard(l)) return;
     l->pace.handler_us = jobq__max(l->pace.handler_us, JOBQ__HOARD);
-    while (kept.count < l->config.threads) jobq__push(l, &kept, jobq__pop(l, &l->queued));
+    while (kept.count < most) jobq__push(l, &kept, jobq__pop(l, &l->queued));
     while ((i = jobq__pop(l, &l->queued)) >= 0) jobq__give_back(l, i, JOBQ_EVENT_RELEASE, now);
     l->queued = kept;
 }
@@ -8273,18 +8560,20 @@ static int64_t jobq__prefetch(const jobq_loop *l)
     return jobq__min(jobq__max(4 * l->pace.trip_us, JOBQ__PREFETCH), JOBQ__PREFETCH_MAX);
 }
 
-/* How many jobs to claim: enough for the threads, plus what they use up in a short time. */
+/* How many jobs to claim: enough for the threads, plus what they use up in a short time. Beside one
+ * job for each free thread, what waits may wait for others of its batch. */
 static int32_t jobq__claim_want(const jobq_loop *l)
 {
-    int64_t ahead = 0, want;
+    int64_t ahead = 0, want, per_call = l->batch.per_call;
+    int64_t calls = l->config.threads - l->call_count;
 
     if (l->pace.handler_us == 0) ahead = l->config.batch_max;
     if (l->pace.handler_us > 0) {
-        ahead = jobq__min(l->config.threads * jobq__prefetch(l) / l->pace.handler_us,
+        ahead = jobq__min(l->config.threads * jobq__prefetch(l) / l->pace.handler_us * per_call,
                           l->config.batch_max);
     }
-    if (2 * (int64_t)l->queued.count > ahead || jobq__all_full(l)) return 0;
-    want = l->config.threads + ahead - l->running_count - l->queued.count;
+    if (2 * (l->queued.count - calls * (per_call - 1)) > ahead || jobq__all_full(l)) return 0;
+    want = calls * per_call + ahead - l->queued.count;
     want = jobq__min(want, l->config.jobs_max - l->stats.started - l->queued.count);
     want = jobq__min(want, l->config.batch_max);
     return (int32_t)jobq__max(jobq__min(want, jobq__slots_free(l)), 0);
@@ -10331,8 +10620,8 @@ static bool jobq__job_abandon(jobq_loop *l, int64_t now, jobq_request *a)
         }
         jobq__unrun(l, slot);
         jobq__count_run(l, &l->slots[slot], now - l->slots[slot].since_mono_us);
-        jobq__give_back(l, slot, stop ? JOBQ_EVENT_RELEASE : JOBQ_EVENT_TIMEOUT, now);
-        l->stats.abandoned++;
+        jobq__give_back(l, slot, stop ? JOBQ_EVENT_RELEASE : jobq__overrun(&l->slots[slot]), now);
+        l->stats.abandoned += l->calls[l->slots[slot].call].left == 0;
         jobq__ask_for(a, JOBQ_REQUEST_ABANDON);
         a->slot = slot;
         a->generation = l->slots[slot].generation;
@@ -10451,6 +10740,7 @@ static void jobq__next_online(jobq_loop *l, int64_t now, jobq_request *a)
                               jobq__min(jobq__due_unhoard(l), l->suspects.halts_mono_us));
     size_t i;
 
+    until = jobq__min(until, jobq__due_batch(l, now));
     until = jobq__min(until, jobq__relay_prepare(l, now));
     for (i = 0; i < JOBQ__ACTIVITIES; i++) {
         const jobq_activity *activity = &jobq__activities[i];
@@ -10504,6 +10794,7 @@ JOBQ_API int64_t jobq_loop_due(const jobq_loop *l, int64_t mono_us)
     due = jobq__min(due, jobq__due_flush(l, JOBQ_REQUEST_COMPLETE, mono_us));
     due = jobq__min(due, jobq__due_flush(l, JOBQ_REQUEST_SETTLE, mono_us));
     due = jobq__min(due, jobq__min(jobq__claim_at(l, mono_us), jobq__due_unhoard(l)));
+    due = jobq__min(due, jobq__due_batch(l, mono_us));
     return jobq__min(due, jobq__due_relay(l, mono_us));
 }
 
@@ -10545,6 +10836,7 @@ static void jobq__work_job(const jobq_loop *l, int32_t slot, jobq_work *work)
     work->job = s->job;
     work->policy = jobq__policy_of(l, &s->job);
     work->queue = i < l->queue_count ? i : -1;
+    work->together = s->together;
 }
 
 static void jobq__work_messages(const jobq_loop *l, int32_t slot, jobq_work *work)
@@ -10575,6 +10867,19 @@ JOBQ_API bool jobq_loop_take(jobq_loop *l, int64_t mono_us, jobq_work *work)
     else slot = jobq__take_job(l, mono_us);
     if (slot >= 0 && work->partition_id == 0) jobq__work_job(l, slot, work);
     return slot >= 0;
+}
+
+JOBQ_API bool jobq_loop_mate(const jobq_loop *l, jobq_work *work)
+{
+    const jobq_slot *s, *next;
+
+    JOBQ_ASSERT(l != NULL && work != NULL);
+    s = &l->slots[work->slot];
+    if (work->partition_id != 0 || s->state != JOBQ_SLOT_RUNNING ||
+        s->generation != work->generation || s->position + 1 >= l->running_count) return false;
+    next = &l->slots[l->running[s->position + 1]];
+    if (next->call == s->call) jobq__work_job(l, l->running[s->position + 1], work);
+    return next->call == s->call;
 }
 
 JOBQ_API jobq_stop jobq_loop_stopping(const jobq_loop *l, int64_t mono_us, const jobq_work *work,
@@ -10662,7 +10967,7 @@ JOBQ_API jobq_loop_status jobq_loop_status_of(const jobq_loop *l)
     s.asleep = l->sleep.asleep;
     s.worker = l->session.registered ? l->worker : 0;
     s.lease_mono_us = l->lease.end_mono_us;
-    s.running = l->running_count + l->relay.running;
+    s.running = l->call_count + l->relay.running;
     s.ready = l->queued.count + l->relay.held;
     s.asked_mono_us = jobq__asked(l);
     s.jobs = l->stats;
@@ -10728,7 +11033,8 @@ JOBQ_API bool jobq_loop_tally(const jobq_loop *l, int32_t index, jobq_tally *tal
     X((at).policy.backoff.curve) X((at).policy.backoff.jitter_permille)                            \
     X((at).policy.backoff.base_us) X((at).policy.backoff.cap_us) X((at).policy.backoff.floor_us)   \
     X((at).policy.attempts_span_stages) X((at).partition_id) X((at).partition) X((at).given)       \
-    X((at).token.worker) X((at).token.claim) X((at).token.lease_us) JOBQ__JOB_FIELDS(X, (at).job)
+    X((at).together) X((at).token.worker) X((at).token.claim) X((at).token.lease_us)               \
+    JOBQ__JOB_FIELDS(X, (at).job)
 
 #define JOBQ__SEGMENTS 8
 #define JOBQ__KEY UINT64_C(0x9e3779b97f4a7c15)
@@ -10769,6 +11075,7 @@ static uint64_t jobq__mix_out(uint64_t hash, const jobq_entry *e)
     uint64_t sum = e->result, key = JOBQ__KEY;
     const jobq_request *a = e->request;
     const jobq_ack *ack = e->result ? e->ack : NULL;
+    const jobq_slot *s;
     int32_t i;
 
     if (a != NULL) {
@@ -10782,6 +11089,10 @@ static uint64_t jobq__mix_out(uint64_t hash, const jobq_entry *e)
     if (e->kind == JOBQ_ENTRY_TAKE) {
         JOBQ__WORK_FIELDS(JOBQ__SUM, (*e->work))
         if (e->work->partition_id != 0) { JOBQ__CURSOR_FIELDS(JOBQ__SUM, e->work->cursor) }
+        for (i = 1; i < e->work->together; i++) { /* as jobq_loop_mate gives them */
+            s = &e->loop->slots[e->loop->running[e->loop->running_count - i]];
+            JOBQ__SUM(s->generation) JOBQ__JOB_FIELDS(JOBQ__SUM, s->job)
+        }
     }
     if (e->kind == JOBQ_ENTRY_HANDLED && e->result) {
         JOBQ__DECISION_FIELDS(JOBQ__SUM, (*e->decision))
@@ -11209,6 +11520,7 @@ static bool jobq__recorded(jobq_recorder *r, jobq_loop *l, jobq_entry *e)
         memset(&e, 0, sizeof e);                                                                   \
         e.kind = JOBQ_ENTRY_##kind_;                                                               \
         e.mono_us = mono_us;                                                                       \
+        e.loop = loop;                                                                             \
         set;                                                                                       \
         returns jobq__recorded(recorder, loop, &e);                                                \
     }
@@ -11558,9 +11870,19 @@ static int64_t jobq__memory_line_until(const jobq_memory_line_row *row, int64_t 
 }
 
 /* What a step of jobq_memory_work needs, at the end of the block: too much for a thread's stack. */
+/* A job while its handler runs. */
+typedef struct jobq__memory_run {
+    jobq_memory *memory;
+    const jobq_loop *loop;
+    int64_t now_us;
+    jobq_call call;
+    jobq_work work;
+} jobq__memory_run;
+
 typedef struct jobq__memory_scratch {
     jobq_request request;
     jobq_answer answer;
+    jobq__memory_run runs[JOBQ_MEMORY_BATCH];
 } jobq__memory_scratch;
 
 /* Bytes of the store itself. */
@@ -13368,13 +13690,6 @@ static void jobq__memory_perform(jobq_memory *m, jobq_loop *l, const jobq_reques
 
 /* -- running handlers -- */
 
-typedef struct jobq__memory_run {
-    jobq_memory *memory;
-    const jobq_loop *loop;
-    int64_t now_us;
-    jobq_work work;
-} jobq__memory_run;
-
 /* Keeps the payload of the next stage (borrowed), used if this token finishes the stage. A lost
  * lease is reported by the flush. */
 static bool jobq__memory_keep(jobq_call *call, jobq_str next, bool bytes)
@@ -13445,42 +13760,76 @@ static const jobq_memory_handler *jobq__memory_handler_of(const jobq_memory_hand
     return NULL;
 }
 
-/* Runs the handler of a job in this thread. */
-static void jobq__memory_handle(jobq__memory_run *run, jobq_loop *l, const jobq_memory_handler *h)
+/* Runs the handler of the calls of a batch, or of one. Then each has its outcome. */
+static void jobq__calls_handle(const jobq_memory_handler *h, jobq_call *const *calls, int32_t count)
 {
-    int stage = run->work.job.stage;
-    jobq_handled handled;
-    jobq_call call;
+    int stage = calls[0]->job.stage;
 
-    memset(&handled, 0, sizeof handled);
-    handled.missing = h == NULL;
-    if (h != NULL) {
-        memset(&call, 0, sizeof call);
-        call.job = run->work.job;
-        call.payload = jobq_memory_get(run->memory, call.job.id)->payload;
-        call.user = h->user;
-        call.store = &jobq__memory_store;
-        call.context = run;
-        while (stage > 0 && h->run[stage] == NULL) stage--;
-        handled.outcome = jobq_call_run(&call, h->run[stage]);
-        handled.delay_us = call.delay_us;
-        handled.delay_named = call.delay_named;
+    if (h->batch != NULL) {
+        jobq_calls_run(calls, count, h->batch);
+        return;
     }
-    jobq_loop_handled(l, run->now_us, &run->work, &handled, NULL);
+    while (stage > 0 && h->run[stage] == NULL) stage--;
+    calls[0]->outcome = jobq_call_run(calls[0], h->run[stage]);
 }
 
-/* Takes a job and runs its handler. False: there is none. */
+/* What a handler has said of its job. */
+static jobq_handled jobq__handled_of(const jobq_call *call)
+{
+    jobq_handled handled;
+
+    memset(&handled, 0, sizeof handled);
+    handled.outcome = call->outcome;
+    handled.delay_us = call->delay_us;
+    handled.delay_named = call->delay_named;
+    return handled;
+}
+
+/* Runs the handler of the jobs that were taken, in this thread. */
+static void jobq__memory_handle(jobq__memory_run *runs, int32_t count, jobq_loop *l,
+                                const jobq_memory_handler *h)
+{
+    jobq_call *calls[JOBQ_MEMORY_BATCH];
+    jobq_handled handled;
+    int32_t i;
+
+    for (i = 0; i < count; i++) {
+        jobq_call *call = calls[i] = &runs[i].call;
+        memset(call, 0, sizeof *call);
+        call->job = runs[i].work.job;
+        call->payload = jobq_memory_get(runs[i].memory, call->job.id)->payload;
+        call->together = count;
+        call->store = &jobq__memory_store;
+        call->context = &runs[i];
+        if (h != NULL) call->user = h->user;
+    }
+    if (h != NULL) jobq__calls_handle(h, calls, count);
+    for (i = 0; i < count; i++) {
+        handled = jobq__handled_of(calls[i]);
+        handled.missing = h == NULL;
+        jobq_loop_handled(l, runs[i].now_us, &runs[i].work, &handled, NULL);
+    }
+}
+
+/* Takes a job, or a batch, and runs its handler. False: there is none. */
 static bool jobq__memory_run_one(jobq_memory *m, jobq_loop *l, const jobq_memory_handler *handlers,
                                  int32_t count, int64_t now_us)
 {
-    jobq__memory_run run;
+    jobq__memory_run *runs = jobq__memory_scratch_of(m)->runs;
+    const jobq_job *job = &runs[0].work.job;
+    int32_t i;
 
-    if (!jobq_loop_take(l, now_us, &run.work)) return false;
-    run.memory = m;
-    run.loop = l;
-    run.now_us = now_us;
-    jobq__memory_handle(&run, l, jobq__memory_handler_of(handlers, count, run.work.job.queue,
-                                                         run.work.job.kind));
+    if (!jobq_loop_take(l, now_us, &runs[0].work)) return false;
+    JOBQ_ASSERT(runs[0].work.together <= JOBQ_MEMORY_BATCH);
+    for (i = 0; i < runs[0].work.together; i++) {
+        if (i > 0) runs[i].work = runs[i - 1].work;
+        if (i > 0) jobq_loop_mate(l, &runs[i].work);
+        runs[i].memory = m;
+        runs[i].loop = l;
+        runs[i].now_us = now_us;
+    }
+    jobq__memory_handle(runs, i, l, jobq__memory_handler_of(handlers, count, job->queue,
+                                                            job->kind));
     return true;
 }
 
@@ -13558,6 +13907,12 @@ typedef struct jobq__test_story {
     size_t size;              /* of faults->text so far */
 } jobq__test_story;
 
+/* A job while its handler runs. */
+typedef struct jobq__test_mate {
+    jobq_call call; /* must be first */
+    jobq_work work;
+} jobq__test_mate;
+
 struct jobq_test {
     jobq_memory *memory;
     int64_t now_us;
@@ -13566,6 +13921,8 @@ struct jobq_test {
     const char *refused; /* why the latest job or message was */
     int32_t handler_count;
     jobq_memory_handler handlers[63];
+    int32_t batches[63]; /* by the number of a kind, as the store tells them to the loop */
+    int64_t waits_us[63];
     int32_t receiver_count;
     jobq_test_receiver receivers[JOBQ_MEMORY_PARTITIONS]; /* of the partition with this id - 1 */
     void *conn;
@@ -13573,6 +13930,7 @@ struct jobq_test {
     jobq_work work; /* what runs */
     uint64_t here;  /* the worker that runs it; 0: nothing runs. It stands still if it is not the
                        latest one that was started */
+    int32_t together; /* of a job: those that run in the same call, in running */
     bool within;    /* another handler runs within the one that does */
     bool locked;    /* its own transaction has the job: nobody takes it until that ends */
     bool dying;
@@ -13588,7 +13946,8 @@ struct jobq_test {
     jobq__test_note notes[JOBQ_TEST_JOBS];
     jobq__test_mail mails[JOBQ_TEST_JOBS];
     char log[JOBQ_LOG_FORMAT_MAX]; /* of view */
-    jobq_message messages[2][JOBQ_LOOP_BATCH]; /* of a handler, and of one within it */
+    jobq__test_mate running[2][JOBQ_TEST_BATCH]; /* of a handler, and of one within it */
+    jobq_message messages[2][JOBQ_LOOP_BATCH];
     jobq__test_place places[2][JOBQ__TEST_POINTS + 1]; /* of story 1; of one with a single fault */
 };
 
@@ -13641,6 +14000,10 @@ static void jobq__test_start(jobq_test *t)
     memset(&served, 0, sizeof served);
     config.served = &served;
     for (i = 0; i < t->handler_count; i++) jobs |= (uint64_t)1 << t->handlers[i].queue;
+    for (i = 0; i < t->kinds.count && i < JOBQ_LOOP_KINDS; i++) {
+        served.kind_batches[i] = t->batches[i];
+        served.kind_waits_us[i] = t->waits_us[i];
+    }
     for (i = 0; i < t->receiver_count; i++)
         messages |= (uint64_t)1 << t->memory->partitions[i].queue;
     for (id = 1; id < 64; id++) { /* the loop numbers its queues in the order of their ids */
@@ -13648,6 +14011,23 @@ static void jobq__test_start(jobq_test *t)
         number += ((jobs | messages) >> id & 1) != 0;
     }
     jobq_loop_init(&t->loop, &config, ++t->workers, t->now_us);
+}
+
+/* A kind is the same in all queues, as for jobq_test_policy. The store numbers those that have
+ * handlers in the order of their ids: all, because handlers were first to name kinds. */
+static void jobq__test_batch(jobq_test *t, const jobq_job_handler *h, int32_t kind)
+{
+    int32_t i;
+
+    for (i = 0; i < t->handler_count; i++) /* in all queues or in none */
+        JOBQ_ASSERT(t->handlers[i].kind != kind ||
+                    (t->handlers[i].batch != NULL) == (h->batch != NULL));
+    if (h->batch == NULL) return;
+    JOBQ_ASSERT(h->batch_max >= 0 && h->batch_max <= JOBQ_BATCH_MAX);
+    JOBQ_ASSERT(h->batch_wait_us >= 0 && h->batch_wait_us <= JOBQ_BATCH_WAIT_MAX);
+    t->batches[kind - 1] =
+        (int32_t)jobq__min(jobq__or(h->batch_max, JOBQ_BATCH_DEFAULT), JOBQ_TEST_BATCH);
+    t->waits_us[kind - 1] = h->batch_wait_us;
 }
 
 JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers, int32_t count)
@@ -13665,9 +14045,11 @@ JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers
         t->handlers[i].queue = jobq__test_id(&t->queues, handlers[i].queue);
         t->handlers[i].kind = jobq__test_id(&t->kinds, handlers[i].kind);
         JOBQ_ASSERT(t->handlers[i].queue > 0 && t->handlers[i].kind > 0);
-        JOBQ_ASSERT(handlers[i].run[0] != NULL);
+        JOBQ_ASSERT((handlers[i].run[0] != NULL) != (handlers[i].batch != NULL));
         memcpy(t->handlers[i].run, handlers[i].run, sizeof handlers[i].run);
         t->handlers[i].user = handlers[i].user;
+        t->handlers[i].batch = handlers[i].batch;
+        jobq__test_batch(t, &handlers[i], t->handlers[i].kind);
     }
     jobq__test_start(t);
     return t;
@@ -14090,18 +14472,20 @@ static jobq_error jobq__test_hold(jobq_call *call, jobq_hold what, int64_t delay
     return met == JOBQ_OK ? error : met;
 }
 
-static int jobq__test_stops(jobq_test *t, int64_t *remaining_us)
+static int jobq__test_stops(jobq_test *t, const jobq_work *work, int64_t *remaining_us)
 {
     jobq__test_meet(t, "asks whether to stop", "", JOBQ__TEST_RUNS);
     if (t->here == t->workers)
-        return (int)jobq_loop_stopping(&t->loop, t->now_us, &t->work, remaining_us);
+        return (int)jobq_loop_stopping(&t->loop, t->now_us, work, remaining_us);
     *remaining_us = 0;
     return JOBQ_STOP_LOST;
 }
 
 static int jobq__test_stopping(const jobq_call *call, int64_t *remaining_us)
 {
-    return jobq__test_stops((jobq_test *)call->context, remaining_us);
+    const jobq__test_mate *mate = (const jobq__test_mate *)(const void *)call;
+
+    return jobq__test_stops((jobq_test *)call->context, &mate->work, remaining_us);
 }
 
 static jobq_error jobq__test_call_progress(jobq_call *call, int permille, const char *note,
@@ -14185,12 +14569,12 @@ static jobq_error jobq__test_call_signal(jobq_call *call, const char *name, int6
 }
 
 /* The handler's own transaction has completed the job, or made it wait. */
-static void jobq__test_done(jobq_test *t, bool waits)
+static void jobq__test_done(jobq_test *t, const jobq_call *call)
 {
-    const jobq_job *job = &t->work.job;
-    jobq_memory_job *mj = jobq_memory_get(t->memory, job->id);
+    jobq_memory_job *mj = jobq_memory_get(t->memory, call->job.id);
+    bool waits = call->waits;
 
-    if (!jobq_job_holds(&mj->job, job->worker, job->claim)) return;
+    if (!jobq__test_holds(t, call)) return;
     if (waits) mj->follows = -1; /* what it waits for is not in this test */
     jobq__memory_plain(t->memory, mj, waits ? JOBQ_EVENT_WAIT : JOBQ_EVENT_SUCCESS, t->now_us);
 }
@@ -14198,12 +14582,13 @@ static void jobq__test_done(jobq_test *t, bool waits)
 static jobq_error jobq__test_own(jobq_call *call, const char *what)
 {
     jobq_test *t = (jobq_test *)call->context;
-    jobq_error met = what == NULL ? JOBQ_OK : jobq__test_ask(t, what, "");
+    bool asks = what != NULL && what[0] != '\0';
+    jobq_error met = asks ? jobq__test_ask(t, what, "") : JOBQ_OK;
 
     if (met == JOBQ_ERROR_RETRYABLE) return met;
     if (what != NULL && !jobq__test_holds(t, call)) return JOBQ_ERROR_LOST;
     t->locked = what != NULL;
-    if (what == NULL) jobq__test_done(t, call->waits);
+    if (what == NULL) jobq__test_done(t, call);
     return met;
 }
 
@@ -14211,21 +14596,30 @@ static const jobq_store jobq__test_store = {
     jobq__test_keep,     jobq__test_stopping,  jobq__test_hold,        jobq__test_call_progress,
     jobq__test_call_log, jobq__test_call_step, jobq__test_call_signal, jobq__test_own};
 
-JOBQ_API jobq_error jobq_test_commit(jobq_call *call)
-{
-    jobq_error met;
+JOBQ_API jobq_error jobq_test_commit(jobq_call *call) { return jobq_test_commit_all(&call, 1); }
 
-    JOBQ_ASSERT(call != NULL && call->store == &jobq__test_store);
-    met = jobq__test_own(call, "commits");
-    if (met == JOBQ_OK || met == JOBQ_ERROR_CONNECTION) jobq__test_own(call, NULL);
-    return met;
+JOBQ_API jobq_error jobq_test_commit_all(jobq_call *const *calls, int32_t count)
+{
+    jobq_error met = JOBQ_OK, held = JOBQ_OK;
+    int32_t i, done = 0;
+
+    JOBQ_ASSERT(calls != NULL && count > 0 && calls[0]->store == &jobq__test_store);
+    for (i = 0; i < count && held == JOBQ_OK; i++) {
+        if (!jobq__completes(calls[i])) continue;
+        if (done++ == 0) met = held = jobq__test_own(calls[i], "commits");
+        else held = jobq__test_own(calls[i], "");
+        if (held == JOBQ_ERROR_CONNECTION) held = JOBQ_OK; /* it is done all the same */
+    }
+    for (i = 0; i < count && held == JOBQ_OK; i++)
+        if (jobq__completes(calls[i])) jobq__test_own(calls[i], NULL);
+    return held != JOBQ_OK ? held : met;
 }
 
-/* A run of a handler: of a call, or of a delivery. */
+/* A run of a handler: of the calls of a batch or of a job, or of a delivery. */
 typedef struct jobq__test_turn {
-    jobq_call *call;
-    jobq_handler handler;
-    jobq_outcome outcome;
+    jobq_call *calls[JOBQ_TEST_BATCH];
+    int32_t count;
+    const jobq_memory_handler *handler;
     jobq_delivery *delivery;
     const jobq_test_receiver *receiver;
     jobq_verdict verdict;
@@ -14234,12 +14628,14 @@ typedef struct jobq__test_turn {
 static void jobq__test_run_now(jobq_test *t, jobq__test_turn *run)
 {
     const jobq_test_receiver *to = run->receiver;
+    int32_t i;
 
     t->locked = false;
     jobq__test_meet(t, "begins", "", JOBQ__TEST_BEGINS);
     if (to != NULL) jobq_delivery_run(run->delivery, to->each, to->all, &run->verdict);
-    else run->outcome = jobq_call_run(run->call, run->handler);
-    if (run->outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t, run->call->waits);
+    else jobq__calls_handle(run->handler, run->calls, run->count);
+    for (i = 0; i < run->count; i++)
+        if (run->calls[i]->outcome == JOBQ_OUTCOME_DONE) jobq__test_done(t, run->calls[i]);
     t->locked = false;
     jobq__test_meet(t, "has returned", "", JOBQ__TEST_ENDS);
 }
@@ -14261,6 +14657,7 @@ static bool jobq__test_lives(jobq_test *t, jobq__test_turn *run)
     uint64_t outer = t->here, worker = t->workers;
     bool within = t->within, died;
     jmp_buf here, *dies = t->dies;
+    int32_t i;
 
     if (outer == worker) { /* another thread of this process: if that dies, so does this one */
         jobq__test_run_now(t, run);
@@ -14278,51 +14675,62 @@ static bool jobq__test_lives(jobq_test *t, jobq__test_turn *run)
     t->dies = dies;
     t->here = outer;
     if (died) jobq__test_died(t, within);
-    if (died && run->call != NULL) t->kept[run->call->job.id - 1].crashed = true;
+    for (i = 0; i < run->count && died; i++) t->kept[run->calls[i]->job.id - 1].crashed = true;
     t->within = within;
     if (died && worker == t->workers) jobq__test_start(t);
     return !died && worker == t->workers;
 }
 
-/* Runs the handler of the job in t->work. */
-static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
+/* Fills a call; nothing is kept of the job's attempt yet. */
+static void jobq__test_call_fill(jobq_test *t, jobq_call *call, const jobq_job *job, void *conn)
 {
-    const jobq_job *job = &t->work.job;
     jobq__test_kept *kept = &t->kept[job->id - 1];
-    const jobq_test_faults *f = t->story.faults;
-    int stage = job->stage;
-    jobq__test_turn run;
-    jobq_handled handled;
-    jobq_decision decision;
-    jobq_call call;
 
-    memset(&call, 0, sizeof call);
-    memset(&run, 0, sizeof run);
-    memset(&handled, 0, sizeof handled);
-    call.job = *job;
-    call.kind = jobq_str_from(t->kinds.name[job->kind - 1]);
-    call.payload = jobq_memory_get(t->memory, job->id)->payload;
-    call.payload_bytes = call.payload.ptr != NULL && call.payload.ptr[-1] != 0;
-    call.headers = kept->headers;
-    call.user = h->user;
-    call.conn = f != NULL && f->conn != NULL ? f->conn(f->user, t->within) : t->conn;
-    call.store = &jobq__test_store;
-    call.context = t;
+    memset(call, 0, sizeof *call);
+    call->job = *job;
+    call->kind = jobq_str_from(t->kinds.name[job->kind - 1]);
+    call->payload = jobq_memory_get(t->memory, job->id)->payload;
+    call->payload_bytes = call->payload.ptr != NULL && call->payload.ptr[-1] != 0;
+    call->headers = kept->headers;
+    call->conn = conn;
+    call->store = &jobq__test_store;
+    call->context = t;
     kept->permille = -1;
     kept->note[0] = '\0';
     kept->log.size = 0;
     kept->log.dropped = 0;
     kept->crashed = false;
-    while (h->run[stage] == NULL) stage--;
-    run.call = &call;
-    run.handler = h->run[stage];
+}
+
+/* Runs the handler of the job in t->work, and of those of its batch. */
+static void jobq__test_handle(jobq_test *t, const jobq_memory_handler *h)
+{
+    jobq__test_mate *mates = t->running[t->within];
+    const jobq_test_faults *f = t->story.faults;
+    void *conn = f != NULL && f->conn != NULL ? f->conn(f->user, t->within) : t->conn;
+    int32_t count = t->work.together, i;
+    jobq__test_turn run;
+    jobq_handled handled;
+    jobq_decision decision;
+
+    memset(&run, 0, sizeof run);
+    run.handler = h;
+    run.count = count;
+    for (i = 0; i < count; i++) {
+        mates[i].work = i == 0 ? t->work : mates[i - 1].work;
+        if (i > 0) jobq_loop_mate(&t->loop, &mates[i].work);
+        jobq__test_call_fill(t, &mates[i].call, &mates[i].work.job, conn);
+        mates[i].call.user = h->user;
+        mates[i].call.together = count;
+        run.calls[i] = &mates[i].call;
+    }
     if (!jobq__test_lives(t, &run)) return;
-    handled.outcome = run.outcome;
-    handled.delay_us = call.delay_us;
-    handled.delay_named = call.delay_named;
-    if (jobq_loop_handled(&t->loop, t->now_us, &t->work, &handled, &decision) &&
-        handled.outcome != JOBQ_OUTCOME_DONE) {
-        jobq_call_reason(kept->error, &call, handled.outcome, &decision);
+    for (i = 0; i < count; i++) {
+        jobq_call *call = run.calls[i];
+        handled = jobq__handled_of(call);
+        if (jobq_loop_handled(&t->loop, t->now_us, &mates[i].work, &handled, &decision) &&
+            handled.outcome != JOBQ_OUTCOME_DONE)
+            jobq_call_reason(t->kept[call->job.id - 1].error, call, handled.outcome, &decision);
     }
 }
 
@@ -14337,7 +14745,9 @@ static bool jobq__test_reject(jobq_delivery *d, int32_t index, jobq_str why)
 
 static int jobq__test_hurry(const jobq_delivery *d, int64_t *remaining_us)
 {
-    return jobq__test_stops((jobq_test *)d->context, remaining_us);
+    jobq_test *t = (jobq_test *)d->context;
+
+    return jobq__test_stops(t, &t->work, remaining_us);
 }
 
 static const jobq_delivery_store jobq__test_delivery_store = {jobq__test_reject, jobq__test_hurry,
@@ -14621,8 +15031,9 @@ static void jobq__test_elsewhere(jobq_test *t)
 {
     jobq_work work = t->work;
     uint64_t here = t->here;
+    int32_t i;
 
-    if (work.partition_id == 0) t->kept[work.job.id - 1].crashed = true;
+    for (i = 0; i < work.together; i++) t->kept[t->running[0][i].work.job.id - 1].crashed = true;
     t->within = true;
     t->here = 0;
     jobq__test_start(t);
@@ -14687,6 +15098,7 @@ static void jobq__test_line(const jobq_test *t, jobq__text *line, const char *wh
     jobq__put_words(line, " s, worker ", (int64_t)(t->here != 0 ? t->here : t->workers));
     if (runs && w->partition_id == 0) {
         jobq__put_words(line, ", job ", w->job.id);
+        if (w->together > 1) jobq__put_words(line, " of a batch of ", w->together);
         jobq__put_words(line, ", attempt ", w->job.attempt);
     } else if (runs) {
         jobq__put_words(line, ", messages from ", w->cursor.acked + 1);

@@ -96,9 +96,14 @@ static void replay_why(const jobq_entry *e)
 
 static bool replay_names_job(const jobq_entry *e, int64_t job)
 {
+    jobq_work mate;
     int32_t i;
 
-    if (e->work != NULL) return e->work->partition_id == 0 && e->work->job.id == job;
+    if (e->work != NULL && e->work->partition_id != 0) return false;
+    if (e->work != NULL && e->work->job.id == job) return true;
+    if (e->kind == JOBQ_ENTRY_TAKE)
+        for (mate = *e->work; jobq_loop_mate(e->loop, &mate);)
+            if (mate.job.id == job) return true;
     for (i = 0; e->answer != NULL && e->answer->error == JOBQ_OK && i < e->answer->claimed.count;
          i++)
         if (e->answer->claimed.jobs[i].id == job) return true;

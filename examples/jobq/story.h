@@ -166,6 +166,8 @@ static inline void story_work(story *s, const jobq_entry *e)
 {
     const jobq_work *work = e->work;
     bool job = work->partition_id == 0;
+    jobq_work mate;
+    int32_t i;
 
     if (job) story_add(s, "job %lld", (long long)work->job.id);
     else story_add(s, "partition %lld", (long long)work->partition_id);
@@ -173,6 +175,11 @@ static inline void story_work(story *s, const jobq_entry *e)
         story_add(s, " starts (");
         story_name(s, "kind", work->job.kind);
         story_add(s, ", attempt %d)", work->job.attempt);
+        mate = *work;
+        for (i = 1; jobq_loop_mate(e->loop, &mate); i++) {
+            if (i == 1) story_add(s, " with ");
+            story_more(s, i - 1, work->together - 1, mate.job.id);
+        }
     } else if (e->kind == JOBQ_ENTRY_TAKE) {
         story_add(s, " starts, messages %lld to %lld", (long long)work->cursor.acked + 1,
                   (long long)work->cursor.acked + work->given);

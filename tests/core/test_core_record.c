@@ -48,8 +48,8 @@ static int64_t between(int64_t low, int64_t high)
 
 /* -- a worker on a store in memory -- */
 
-static jobq_work held[JOBQ_LOOP_THREADS];
-static int held_count;
+static jobq_work held[JOBQ_LOOP_SLOTS + 1]; /* the jobs of a batch one by one */
+static int held_count, batch_most;
 
 static void handle(void)
 {
@@ -124,8 +124,12 @@ static void step(void)
     now_us += between(0, 3) == 0 ? between(1, SECOND) : between(0, 2000);
     if (store->job_count < JOBS) something_happens();
     while (guard-- > 0 && ask()) {}
-    while (held_count < JOBQ_LOOP_THREADS && jobq_loop_take(&loop, now_us, &held[held_count]))
-        held_count++;
+    while (jobq_loop_take(&loop, now_us, &held[held_count])) {
+        if (held[held_count].together > batch_most) batch_most = held[held_count].together;
+        do {
+            held[held_count + 1] = held[held_count];
+        } while (jobq_loop_mate(&loop, &held[++held_count]));
+    }
     if (held_count > 0 && between(0, 4) > 0) handle();
 }
 
@@ -138,11 +142,13 @@ static void begin(uint64_t seed)
     memset(&served, 0, sizeof served);
     served.message_queues = 2;
     served.listen = true;
+    served.kind_batches[0] = 3;
+    served.kind_waits_us[0] = SECOND / 10;
     config.served = &served;
     config.threads = JOBQ_LOOP_THREADS;
     chance.state = seed;
     now_us = 1000 * SECOND;
-    held_count = 0;
+    held_count = batch_most = 0;
     recorder = NULL;
     assert_true(jobq_memory_size(JOBS, 4, 40) <= sizeof store_block.bytes);
     store = jobq_memory_init(store_block.bytes, JOBS, 4, 40);
@@ -180,6 +186,7 @@ static void each_call_is_replayed(void **unused)
     jobq_loop_stop(&loop, now_us, -1);
     for (i = 0; i < 10; i++) step();
     assert_same();
+    assert_int_equal(batch_most, 3);
     assert_int_equal(jobq_replay_init(&replay, block.bytes, block_size, &why), JOBQ_OK);
     while (jobq_replay_step(&replay, &e)) seen[e.kind]++;
     for (i = 0; i < JOBQ_ENTRY_TORN; i++)

@@ -20,7 +20,7 @@
  * the SQL functions statement by statement: explore_steps.h, explore_store.h. Messages are in
  * explore_outbox.h, crashes of the server and what it forgets in explore_fall.h, schedules and keys
  * in explore_known.h, lines in explore_lines.h, jobs that expire in explore_expiry.h, jobs that
- * wait in explore_flows.h and explore_graphs.h.
+ * wait in explore_flows.h and explore_graphs.h, batches in explore_batch.h.
  *
  *     explore [--states N] [--faults N] [--seconds N] [--world NAME]
  */
@@ -317,6 +317,8 @@ typedef struct setting {
     const char *graph; /* what waits for what: explore_graphs.h */
     bool signal, spawn;
     const char *expires; /* ticks, of each job; 0: it does not: explore_expiry.h */
+    int together; /* jobs of a call (one, if not said): explore_batch.h */
+    int gather;   /* ticks for which a job may wait for others */
 } setting;
 
 /* Threads and stages: one, if not said. */
@@ -368,6 +370,9 @@ static const setting settings[] = {
     {.name = "spawn", .nodes = 2, .jobs = 1, .batch = 1, .switches = 2, .spawn = true},
     {.name = "expiry", .nodes = 2, .jobs = 3, .prefetch = true, .switches = 1,
      .expires = "\2\3\0"},
+    {.name = "together", .nodes = 2, .jobs = 3, .threads = 2, .timeout = 2, .together = 2},
+    {.name = "gather", .nodes = 1, .jobs = 3, .threads = 2, .together = 2, .gather = 1},
+    {.name = "fellows", .nodes = 1, .jobs = 4, .threads = 3, .crashing = 1, .together = 3},
     {.name = "pairs", .nodes = 1, .jobs = 3, .pairs = true},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };
@@ -625,6 +630,15 @@ static bool held_validly(const world *w, const node *d, const jobq_slot *s)
            !is_forgotten(w, s->job.worker, s->job.claim);
 }
 
+static bool kills(const jobq_job *job)
+{
+    return set->crashing > 0 && job->id > set->jobs - set->crashing;
+}
+
+static void check_calls(const jobq_loop *l);
+static void check_abandon(const jobq_loop *l, const jobq_request *a);
+static bool call_kills(const jobq_loop *l, int32_t slot);
+
 /* A loop's own books. */
 static void check_books(const jobq_loop *l)
 {
@@ -652,6 +666,7 @@ static void check_books(const jobq_loop *l)
     }
     if (orphans != l->orphan_count) violate("the loop miscounts its orphans");
     if (slots + jobq__slots_free(l) != JOBQ_LOOP_SLOTS) violate("the loop lost a slot");
+    check_calls(l);
 }
 
 static void check_lease(const world *w, const node *d)
@@ -717,7 +732,8 @@ static void check_world(world *w)
     for (i = 0; i < set->nodes && broken[0] == '\0'; i++) {
         if (w->nodes[i].up) check_node(w, i);
     }
-    if (set->crashing > 0) check_healthy(&jobq__memory_jobs(store(w))[0]);
+    for (i = 0; i < set->jobs - set->crashing && set->crashing > 0; i++)
+        check_healthy(&jobq__memory_jobs(store(w))[i]);
     check_outbox(w);
     check_known(w);
     check_lines(w);
@@ -1098,6 +1114,7 @@ static void pump(world *w, int n)
         if (a.kind == JOBQ_REQUEST_WAIT || broken[0] != '\0') break;
         if (a.kind == JOBQ_REQUEST_ABANDON) {
             if (a.committing) leave_own(w, n, a.slot);
+            if (a.partition_id == 0) check_abandon(&d->loop, &a);
             continue;
         }
         if (a.kind == JOBQ_REQUEST_DISCONNECT) {
@@ -1514,19 +1531,14 @@ static void list_own(const world *w, int n, int part, moves *all)
     }
 }
 
-static bool kills(const jobq_job *job)
-{
-    return set->crashing > 0 && job->id > set->jobs - set->crashing;
-}
-
 static void list_handlers(const world *w, int n, moves *all)
 {
     const jobq_loop *l = &w->nodes[n].loop;
     int i;
 
     for (i = 0; i < l->running_count; i++) {
-        if (kills(&l->slots[l->running[i]].job)) {
-            add(all, MOVE_KILL, n, l->running[i], 0);
+        if (call_kills(l, l->running[i])) {
+            if (kills(&l->slots[l->running[i]].job)) add(all, MOVE_KILL, n, l->running[i], 0);
             continue;
         }
         if (set->signal && w->looked[n] == 0) {
@@ -1900,6 +1912,7 @@ static const jobq_bound *lane_bound(const jobq_loop *l, int i)
     return &l->queues[0].bounds[-JOBQ_PRIORITY_MIN - i / set->stages][i % set->stages][0];
 }
 
+#include "explore_batch.h"
 #include "explore_permits.h"
 
 static void put_flows(digest *g, const jobq_memory *m);
@@ -2030,6 +2043,7 @@ static void put_loop(digest *g, const jobq_loop *l)
         put_job(g, &s->job);
         put(g, ticks(g->w, s->deadline_mono_us, 0) * 2 + s->cancel);
     }
+    if (set->together > 1) put_calls(g, l);
     put_list(g, l, &l->queued);
     put_list(g, l, &l->done);
     put_list(g, l, &l->others);
@@ -2394,7 +2408,7 @@ static bool next_move(const world *w, int n, move *m)
     m->kind = MOVE_FINISH;
     m->arg = (uint8_t)d->loop.running[0];
     if (d->loop.running_count > 0) {
-        if (kills(&d->loop.slots[m->arg].job)) m->kind = MOVE_KILL;
+        if (call_kills(&d->loop, m->arg)) m->kind = MOVE_KILL;
         if (set->signal && w->looked[n] == 0) m->kind = MOVE_LOOK;
         return true;
     }
@@ -2690,6 +2704,8 @@ static void begin(world *w)
     config.heartbeat_us = config.poll_us = TICK;
     config.sweep_us = config.grace_us = config.answer_us = 2 * TICK;
     serving.listen = set->listen;
+    serving.kind_batches[0] = set->together;
+    serving.kind_waits_us[0] = set->gather * TICK;
     config.until = set->drain ? JOBQ_UNTIL_EMPTY : JOBQ_UNTIL_STOPPED;
     configure_outbox();
     memset(&policy, 0, sizeof policy);
@@ -2876,6 +2892,7 @@ static void choose(const setting *one)
     chosen = *one;
     if (chosen.stages == 0) chosen.stages = 1;
     if (chosen.threads == 0) chosen.threads = 1;
+    if (chosen.together == 0) chosen.together = 1;
     if (chosen.batch == 0) chosen.batch = 2;
     if (chosen.portion == 0) chosen.portion = INT32_MAX;
     set = &chosen;

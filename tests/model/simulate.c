@@ -183,7 +183,7 @@ typedef struct summary {
     int64_t messages, rolled_back, delivered, redelivered, dead, taken_over, abandoned, unknown;
     int64_t faults[FAULT_COUNT];
     int64_t starved_us[2]; /* longest that a job, a suspect was passed over by younger ones */
-    int64_t illnesses, aside, refused, left, stops, graphs, held;
+    int64_t illnesses, aside, refused, left, stops, graphs, held, together;
     int64_t still_us, waited_us; /* longest without the end of a job, with a partition unread */
 } summary;
 
@@ -873,6 +873,26 @@ static void begin_job(int n, const jobq_work *work)
     e->generation = work->generation;
 }
 
+/* A handler gets one job, or a batch; its jobs end one by one. */
+static void begin_call(int n, const jobq_work *first)
+{
+    static jobq_work works[JOBQ_LOOP_SLOTS];
+    int32_t count = 1, i;
+
+    works[0] = works[1] = *first;
+    while (jobq_loop_mate(&w->nodes[n].loop, &works[count])) {
+        const jobq_job *a = &first->job, *b = &works[count].job;
+        if (a->suspect || b->suspect || a->kind != b->kind || a->stage != b->stage ||
+            a->attempt != b->attempt || a->timeout_us != b->timeout_us)
+            violate("law 30: jobs %d and %d are in one call", (int)a->id, (int)b->id);
+        works[count + 1] = works[count];
+        count++;
+    }
+    if (count != first->together) violate("law 30: %d jobs, not %d", count, first->together);
+    w->sum.together += count - 1;
+    for (i = 0; i < count; i++) begin_job(n, &works[i]);
+}
+
 static void check_number(node *d, const jobq_request *a)
 {
     if (!claims(a)) return;
@@ -895,7 +915,7 @@ static bool sleeps_on(int n)
     int64_t due;
 
     while (jobq_loop_take(&d->loop, mono_us(d), &work)) {
-        if (work.partition_id == 0) begin_job(n, &work);
+        if (work.partition_id == 0) begin_call(n, &work);
         else begin_messages(n, &d->loop.relay.parts[work.slot], work.slot);
     }
     due = jobq_loop_due(&d->loop, mono_us(d));
@@ -951,6 +971,7 @@ static void start(int n)
     node *d = &w->nodes[n];
     jobq_loop_config config = w->config;
     jobq_loop_served served = w->served;
+    int i;
 
     if (d->up || w->farewell) return;
     d->life++;
@@ -964,6 +985,10 @@ static void start(int n)
     config.served = &served;
     served.kind_threads[n % 2] = w->limits ? 1 : 0;
     served.listen = n % 2 == 0;
+    for (i = 0; i < 3 && n % 2 == 1 && !w->pure; i++) {
+        served.kind_batches[i] = 1 + (n + i) % 8;
+        served.kind_waits_us[i] = i * 100 * MS;
+    }
     if (n % 4 == 3) served.message_queues = 0;
     jobq_loop_init(&d->loop, &config, jobq_random_next(&w->random), mono_us(d));
     replay(n, true);
@@ -1557,6 +1582,7 @@ static void add_up(summary *total, const summary *one)
     total->illnesses += one->illnesses;
     total->aside += one->aside;
     total->refused += one->refused;
+    total->together += one->together;
     total->left += one->left;
     total->stops += one->stops;
     total->graphs += one->graphs;
@@ -1594,8 +1620,9 @@ static void print_summary(const summary *s, int64_t seeds, uint64_t hash)
            (long long)s->illnesses, (long long)s->aside, (long long)s->refused,
            (long long)s->left, (double)s->still_us / 1e6, (double)s->waited_us / 1e6,
            (long long)s->stops);
-    printf("%lld graphs; %lld jobs wait on, because of a failure or a cancel; %lld calls of loops "
-           "replayed\n", (long long)s->graphs, (long long)s->held, (long long)replayed);
+    printf("%lld graphs; %lld jobs wait on, because of a failure or a cancel; %lld jobs joined the "
+           "batch of another; %lld calls of loops replayed\n", (long long)s->graphs,
+           (long long)s->held, (long long)s->together, (long long)replayed);
     for (i = 0; i < FAULT_COUNT; i++) {
         printf("%s%lld %s", i > 0 ? ", " : "", (long long)s->faults[i], fault_texts[i]);
     }

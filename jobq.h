@@ -8092,6 +8092,7 @@ static void jobq__batching_add(jobq_loop *l, int32_t i, int32_t kind, int32_t th
     b->threads = threads;
     b->wait_us = jobq__max(l->served.kind_waits_us[i], 0);
     l->batch.count++;
+    l->batch.per_call = (int32_t)jobq__max(l->batch.per_call, b->most);
     if (b->wait_us > 0) l->batch.least = 2;
 }
 
@@ -8121,7 +8122,6 @@ static void jobq__limits_set(jobq_loop *l, const int32_t *kinds, int32_t count)
         limit->most = threads * most;
         l->limited.count++;
     }
-    l->batch.per_call = (int32_t)jobq__max(l->batch.per_call, l->batch.least);
     for (i = 0; i < l->queue_count; i++) l->queues[i].open = l->queues[i].kinds;
 }
 
@@ -13789,7 +13789,7 @@ static jobq_handled jobq__handled_of(const jobq_call *call)
 static void jobq__memory_handle(jobq__memory_run *runs, int32_t count, jobq_loop *l,
                                 const jobq_memory_handler *h)
 {
-    jobq_call *calls[JOBQ_MEMORY_BATCH];
+    jobq_call *calls[JOBQ_MEMORY_BATCH] = {NULL};
     jobq_handled handled;
     int32_t i;
 

@@ -105,6 +105,7 @@
  *     jobq_pg_call_handle          the handle whose schema a job came from
  *     jobq_pg_call_complete        completes the job in the handler's transaction
  *     jobq_pg_call_commit          completes the job and commits
+ *     jobq_pg_call_commit_all      the same for the jobs of a batch, all or none
  *     jobq_pg_call_wait            commits, and the job waits for others
  *     jobq_pg_call_step_done       a step is done, in an open transaction
  *     jobq_pg_view_desc            a view of jobq's as a typed table
@@ -1478,6 +1479,8 @@ typedef struct jobq_pg_report {
     jobq_state state;              /* after: what the job becomes */
     jobq_str error;                /* after: as it is kept, {NULL, 0}: none; failed: why */
     int64_t duration_us;           /* after: the handler's time */
+    int32_t together;              /* jobs of its batch, which the handler got in one call: each has
+                                      a report, with the time of the call; 1: it is alone */
 } jobq_pg_report;
 
 typedef void (*jobq_pg_hook)(void *user, const jobq_pg_report *report);
@@ -1732,14 +1735,28 @@ JOBQ_API jobq_error jobq_pg_call_complete(jobq_call *call, PGconn *conn, jobq_pg
 JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn);
 
 /*
+ * jobq_pg_call_commit_all -- completes the jobs of these calls whose outcome is NONE or SUCCESS, in
+ * the open transaction of conn, and commits it; and what to return from the handler of a batch.
+ *
+ * Shape   JOBQ_OUTCOME_DONE when the COMMIT is known to have been one; each of them has this
+ *         outcome then. Else all is rolled back (or unknown), the error is noted for each, and they
+ *         are JOBQ_OUTCOME_RETRY. All or none: if the lease of one is lost, none is completed. The
+ *         transaction does not end calls with another outcome, so set that before, and undo what
+ *         was written for them, by a savepoint for example.
+ * Tx      yours. Jobs are locked in the order of their ids.
+ * SQL     settle_all_here
+ */
+JOBQ_API jobq_outcome jobq_pg_call_commit_all(jobq_call *const *calls, int32_t count, PGconn *conn);
+
+/*
  * jobq_pg_call_wait -- COMMIT, and the job waits for others, such as those that this transaction
  * has enqueued; and what to return from the handler. When they have ended, the job runs again, in
  * the same stage. No attempt is used up. See SPAWNING under FLOWS.
  *
- * Shape   after, count: at least 1. A job may wait for a younger one, unless that one waits for it
- *         or is behind it in a strict line: then the attempt fails, and its error says so. If all
- *         have ended already, the job runs again at once. As jobq_pg_call_commit. In a test's call:
- *         see jobq_test_ready.
+ * Shape   not in a batch. after, count: at least 1. A job may wait for a younger one, unless that
+ *         one waits for it or is behind it in a strict line: then the attempt fails, and its error
+ *         says so. If all have ended already, the job runs again at once. As jobq_pg_call_commit.
+ *         In a test's call: see jobq_test_ready.
  * SQL     wait_here
  */
 JOBQ_API jobq_outcome jobq_pg_call_wait(jobq_call *call, PGconn *conn, const jobq_pg_after *after,
@@ -3192,6 +3209,7 @@ static jobq_error jobq_pg__result_error(jobq_pg_error *error, const PGconn *conn
     X(COMPLETE_WITH, "_complete_with", complete_with_in, exception_out)                            \
     X(SETTLE, "_settle", settle_in, exception_out)                                                 \
     X(SETTLE_HERE, "_settle_here", settle_here_in, none)                                           \
+    X(SETTLE_ALL_HERE, "_settle_all_here", settle_in, none)                                        \
     X(WAIT_HERE, "_wait_here", wait_here_in, none)                                                 \
     X(STEP_OF_CLAIM, "_step_of_claim", step_of_claim_in, step_of_claim_out)                        \
     X(STEP_DONE_HERE, "_step_done_here", step_done_here_in, none)                                  \
@@ -10743,6 +10761,8 @@ struct jobq_pg__run {
     bool abandoned;  /* the worker no longer waits for the handler */
     int64_t abandoned_mono_us;
     jobq_pg__run_data *data;
+    int32_t count;           /* jobs of its call, itself included, see jobq_pg__run_at */
+    struct jobq_pg__run *lead; /* of a job that is not the first of its batch: that of the thread */
     jobq_pg__answer *answer; /* of the claim of a job; else NULL */
     int64_t began_mono_us;   /* when the work was taken */
     PGconn *conn;    /* of the pool, once the handler asked; else NULL */
@@ -10757,6 +10777,9 @@ struct jobq_pg__run {
 /* What a handler gets, and what is planned when it returns. */
 struct jobq_pg__run_data {
     struct jobq_pg__group *group;       /* of its thread */
+    struct jobq_pg__mate *mates;        /* room for the other jobs of a batch, or NULL */
+    jobq_call **calls;                  /* ... and for what its handler gets */
+    jobq_pg_report report;
     jobq_call call;
     jobq_delivery delivery;
     jobq_pg__progress progress;         /* of the job; guarded by the lock */
@@ -10766,6 +10789,12 @@ struct jobq_pg__run_data {
     int32_t planned;                    /* messages that are settled by it, for the hooks */
     char error[JOBQ_ERROR_MAX + 1];     /* of the job or the delivery, for the hooks */
 };
+
+/* Of a batch, each job has a run, but only the first one has a thread. */
+typedef struct jobq_pg__mate {
+    jobq_pg__run run;
+    jobq_pg__run_data data;
+} jobq_pg__mate;
 
 /* Workers that share threads for handlers: one for each schema, with a loop, connections and a
  * thread of its own. A worker of one schema is alone in its group. */
@@ -10779,6 +10808,7 @@ typedef struct jobq_pg__group {
     int32_t threads, idle, stuck; /* stuck: handlers and attempts given up */
     int32_t fewer;             /* how many threads there were when the log said that a start had
                                   failed; 0: one has started since then */
+    int32_t batch_max;         /* jobs of the largest batch */
     jobq_request *request;     /* that some worker is carrying out */
     jobq_answer *answer;       /* that some worker's loop is being told */
     size_t turn;               /* counts up: the worker that a free thread asks next */
@@ -10853,12 +10883,13 @@ struct jobq_pg_worker {
     bool unproved;                  /* no server answered at the start: the schema may not serve */
     bool vacuum_told;               /* the log has told of a VACUUM timed out through a pooler */
     bool ended;
+    bool gathers;                   /* a job may wait for others of its batch */
     int pool_share;                 /* connections that it added to the pool's limit */
     bool hosted;                    /* the host steps it and runs its handlers; for that: */
     bool more;                      /* the last step ran out of budget: more may be ready */
     jobq_pg__run run;
     jobq_pg__run_data data;
-    jobq_pg__progress_row progress_rows[JOBQ_LOOP_THREADS]; /* of the heartbeat being sent */
+    jobq_pg__progress_row progress_rows[JOBQ_LOOP_SLOTS]; /* of the heartbeat being sent */
 };
 
 static void *jobq_pg__thread(void *arg);
@@ -11020,6 +11051,18 @@ static jobq_handler jobq_pg__stage_of(const jobq_pg_handler *handler, int stage)
     return handler->run[stage];
 }
 
+/* The run of the i-th job of a call. */
+static jobq_pg__run *jobq_pg__run_at(const jobq_pg__run *run, int32_t i)
+{
+    return i == 0 ? (jobq_pg__run *)(uintptr_t)run : &run->data->mates[i - 1].run;
+}
+
+/* The run of the thread that runs this job. */
+static jobq_pg__run *jobq_pg__run_lead(const jobq_pg__run *run)
+{
+    return run->lead != NULL ? run->lead : (jobq_pg__run *)(uintptr_t)run;
+}
+
 /* Fills a call from a run; its strings point into the claim's result. The lock is held. */
 static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const jobq_pg__run *run)
 {
@@ -11038,6 +11081,8 @@ static void jobq_pg__call_fill(jobq_call *call, const jobq_pg_worker *w, const j
     call->delay_named = false;
     call->error_size = 0;
     call->error[0] = '\0';
+    call->outcome = JOBQ_OUTCOME_NONE;
+    call->together = 1;
     call->store = &jobq_pg__store;
     call->context = (void *)run;
     memset(&run->data->progress, 0, sizeof run->data->progress);
@@ -11089,6 +11134,15 @@ static void jobq_pg__error_overran(jobq_pg__held *h, const jobq_decision *decisi
     h->error = jobq_pg__dup(full);
 }
 
+/* What becomes of a job, for hooks. The decision about one that its handler has completed itself is
+ * only for the case that it has not. */
+static jobq_state jobq_pg__state_of(const jobq_job *job, jobq_outcome outcome,
+                                    const jobq_decision *decision)
+{
+    if (outcome != JOBQ_OUTCOME_DONE) return decision->state;
+    return job->stage + 1 < job->stages ? JOBQ_STATE_READY : JOBQ_STATE_SUCCEEDED;
+}
+
 /* A job's handler returned: the loop decides, and the slot keeps the texts for the database. The
  * lock is held. */
 static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_call *call,
@@ -11119,9 +11173,9 @@ static void jobq_pg__returned(jobq_pg_worker *w, jobq_pg__run *run, const jobq_c
         h->next_bytes = run->next_bytes;
         run->next = NULL;
     }
-    report->state = decision.state;
-    h->failed = decision.state == JOBQ_STATE_FAILED;
-    jobq_pg__report_job(w, run, report);
+    report->state = jobq_pg__state_of(&run->work.job, report->outcome, &decision);
+    h->failed = report->state == JOBQ_STATE_FAILED;
+    if (report->outcome != JOBQ_OUTCOME_DONE) jobq_pg__report_job(w, run, report);
     jobq_pg__told(w, now);
 }
 
@@ -11173,12 +11227,12 @@ static void jobq_pg__run_end(jobq_pg_worker *w, jobq_pg__run *run)
 static jobq_stop jobq_pg__run_asks(jobq_pg__run *run, int64_t *remaining_us)
 {
     jobq_pg_worker *w = run->worker;
-    int64_t now = jobq_pg__mono_us();
+    int64_t now = jobq_pg__mono_us(), *ask_mono_us = &jobq_pg__run_lead(run)->ask_mono_us;
     jobq_stop stop;
 
-    if (w->hosted && now >= run->ask_mono_us) {
+    if (w->hosted && now >= *ask_mono_us) {
         jobq_pg__turn(w);
-        run->ask_mono_us = now + 1000;
+        *ask_mono_us = now + 1000;
     }
     jobq_pg__os_lock(&w->group->lock);
     stop = jobq_loop_stopping(w->loop, jobq_pg__mono_us(), &run->work, remaining_us);
@@ -11191,6 +11245,7 @@ static PGconn *jobq_pg__run_conn(jobq_pg__run *run, jobq_pg_error *error)
 {
     PGconn *conn;
 
+    run = jobq_pg__run_lead(run);
     if (run->conn != NULL) return run->conn;
     if (jobq_pg_acquire(run->worker->pg, &conn, error) != JOBQ_OK) return NULL;
     jobq_pg__os_lock(&run->worker->group->lock);
@@ -11454,6 +11509,39 @@ static bool jobq_pg__deliver_tx(jobq_pg_worker *w, jobq_pg__run *run, jobq_deliv
 
 /* ---- >>run: running the handler of a job or of messages -------------------------------------- */
 
+/* Prepares the job of a run, which has begun. The lock is held. */
+static void jobq_pg__run_fill_job(jobq_pg_worker *w, jobq_pg__run *run)
+{
+    jobq_pg__held *h = &w->held[run->work.slot];
+
+    run->answer = h->answer;
+    h->answer = NULL;
+    h->handler = run->handler;
+    jobq_pg__call_fill(&run->data->call, w, run);
+}
+
+/* Prepares the other jobs of a batch. The lock is held. */
+static void jobq_pg__run_fill_mates(jobq_pg_worker *w, jobq_pg__run *lead)
+{
+    jobq_pg__run *before = lead, *run;
+
+    for (; lead->count < lead->work.together; lead->count++, before = run) {
+        jobq_pg__mate *mate = &lead->data->mates[lead->count - 1];
+        run = &mate->run;
+        run->work = before->work;
+        if (!jobq_loop_mate(w->loop, &run->work)) break;
+        run->worker = w;
+        run->lead = lead;
+        run->data = &mate->data;
+        run->handler = lead->handler;
+        run->began_mono_us = lead->began_mono_us;
+        run->stop = JOBQ_STOP_NONE;
+        run->abandoned = false;
+        run->busy = true;
+        jobq_pg__run_fill_job(w, run);
+    }
+}
+
 /* Prepares what the handler gets. False: no handler has the job's kind. The lock is held. */
 static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
 {
@@ -11461,6 +11549,7 @@ static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
 
     run->began_mono_us = jobq_pg__mono_us();
     run->stop = JOBQ_STOP_NONE;
+    run->count = 1;
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
         run->kept = w->deliveries[run->work.slot];
         run->kept->users++;
@@ -11476,10 +11565,8 @@ static bool jobq_pg__run_fill(jobq_pg_worker *w, jobq_pg__run *run)
         jobq_pg__told(w, run->began_mono_us);
         return false;
     }
-    run->answer = w->held[run->work.slot].answer;
-    w->held[run->work.slot].answer = NULL;
-    w->held[run->work.slot].handler = run->handler;
-    jobq_pg__call_fill(&run->data->call, w, run);
+    jobq_pg__run_fill_job(w, run);
+    jobq_pg__run_fill_mates(w, run);
     jobq_pg__told(w, run->began_mono_us);
     return true;
 }
@@ -11494,6 +11581,7 @@ static void jobq_pg__report_start(jobq_pg_report *report, const jobq_pg__run *ru
     } else {
         report->call = &run->data->call;
         report->queue = jobq_str_from(run->handler->queue);
+        report->together = jobq_pg__run_lead(run)->count;
     }
 }
 
@@ -11560,12 +11648,28 @@ static bool jobq_pg__open_messages(const jobq_pg_worker *w, jobq_pg__run *run, j
     return false;
 }
 
+/* Runs the handler of the jobs whose payload can be opened. */
+static void jobq_pg__run_jobs(const jobq_pg_worker *w, jobq_pg__run *run)
+{
+    const jobq_pg_handler *h = run->handler;
+    jobq_call *one[1], **calls = run->count > 1 ? run->data->calls : one;
+    int32_t count = 0, i;
+
+    for (i = 0; i < run->count; i++) {
+        jobq_pg__run *job = jobq_pg__run_at(run, i);
+        if (jobq_pg__open_job(w, job, &job->data->call)) calls[count++] = &job->data->call;
+        else job->data->call.outcome = JOBQ_OUTCOME_SNOOZE;
+    }
+    if (count == 0) return;
+    for (i = 0; i < count; i++) calls[i]->together = count;
+    if (h->batch != NULL) jobq_calls_run(calls, count, h->batch);
+    else calls[0]->outcome = jobq_call_run(calls[0], jobq_pg__stage_of(h, calls[0]->job.stage));
+}
+
 /* True: the loop knows the result. */
-static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
-                              jobq_verdict *verdict)
+static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_verdict *verdict)
 {
     jobq_delivery *d = &run->data->delivery;
-    jobq_call *call = &run->data->call;
     const jobq_pg_receiver *r;
 
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
@@ -11576,9 +11680,7 @@ static bool jobq_pg__run_call(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_repo
         return false;
     }
     JOBQ_PG_POINT("handle", -1, NULL);
-    report->outcome = jobq_pg__open_job(w, run, call)
-                          ? jobq_call_run(call, jobq_pg__stage_of(run->handler, call->job.stage))
-                          : JOBQ_OUTCOME_SNOOZE;
+    jobq_pg__run_jobs(w, run);
     JOBQ_PG_POINT("handled", -1, NULL);
     return false;
 }
@@ -11604,23 +11706,14 @@ static void jobq_pg__tell(const jobq_pg_worker *w, jobq_pg_report *report,
     }
 }
 
-/* The handler has ended. told: the loop knows its result. The lock is held after, not before. */
-static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_report *report,
-                               const jobq_verdict *verdict, bool told)
+/* Calls the hooks for what a run has left, and frees it. The lock is held before and after. */
+static void jobq_pg__run_leave(jobq_pg_worker *w, jobq_pg__run *run)
 {
     jobq_pg__run_data *data = run->data;
 
-    report->result = verdict->result;
-    if (run->conn != NULL) jobq_pg__run_end(w, run);
-    jobq_pg__os_lock(&w->group->lock);
-    w->handler_us += report->duration_us;
-    if (report->call != NULL && !run->abandoned) jobq_pg__returned(w, run, &data->call, report);
-    if (report->call == NULL && !told)
-        jobq_pg__delivered(w, run, &data->delivery, verdict, false);
-    run->busy = false;
-    if (!run->abandoned && (w->hooks.after != NULL || jobq_pg__has_failed(w, report))) {
+    if (!run->abandoned && (w->hooks.after != NULL || jobq_pg__has_failed(w, &data->report))) {
         jobq_pg__os_unlock(&w->group->lock);
-        jobq_pg__tell(w, report, data, run->kept);
+        jobq_pg__tell(w, &data->report, data, run->kept);
         jobq_pg__os_lock(&w->group->lock);
     }
     free(run->next);
@@ -11635,23 +11728,49 @@ static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, jobq_pg_rep
     run->kept = NULL;
 }
 
+/* The handler has ended, after this time. told: the loop knows its result. The lock is held after,
+ * not before. */
+static void jobq_pg__run_ended(jobq_pg_worker *w, jobq_pg__run *run, int64_t duration_us,
+                               const jobq_verdict *verdict, bool told)
+{
+    bool job = run->data->report.call != NULL;
+    int32_t i;
+
+    if (run->conn != NULL) jobq_pg__run_end(w, run);
+    jobq_pg__os_lock(&w->group->lock);
+    w->handler_us += duration_us;
+    for (i = 0; i < run->count; i++) {
+        jobq_pg__run *of = jobq_pg__run_at(run, i);
+        jobq_pg_report *report = &of->data->report;
+        report->result = verdict->result;
+        report->duration_us = duration_us;
+        report->outcome = job ? of->data->call.outcome : JOBQ_OUTCOME_NONE;
+        if (job && !of->abandoned) jobq_pg__returned(w, of, &of->data->call, report);
+        of->busy = false;
+    }
+    if (!job && !told) jobq_pg__delivered(w, run, &run->data->delivery, verdict, false);
+    for (i = 0; i < run->count; i++) jobq_pg__run_leave(w, jobq_pg__run_at(run, i));
+}
+
 /* The lock is held before and after. */
 static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
 {
-    jobq_pg_report report;
     jobq_verdict verdict;
     int64_t began;
     bool told;
+    int32_t i;
 
     if (!jobq_pg__run_fill(w, run)) return;
     jobq_pg__os_unlock(&w->group->lock);
     memset(&verdict, 0, sizeof verdict);
-    jobq_pg__report_start(&report, run);
-    if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, &report);
+    for (i = 0; i < run->count; i++) {
+        jobq_pg_report *report = &jobq_pg__run_at(run, i)->data->report;
+        jobq_pg__report_start(report, jobq_pg__run_at(run, i));
+        if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, report);
+    }
     began = jobq_pg__mono_us();
-    told = jobq_pg__run_call(w, run, &report, &verdict);
-    report.duration_us = jobq_pg__mono_us() - began;
-    jobq_pg__run_ended(w, run, &report, &verdict, told);
+    told = jobq_pg__run_call(w, run, &verdict);
+    jobq_pg__run_ended(w, run, jobq_pg__mono_us() - began, &verdict, told);
 }
 
 /* ---- >>hooks: for abandoned handlers; another thread calls them ------------------------------ */
@@ -11680,6 +11799,7 @@ static jobq_pg__hook_call *jobq_pg__hook_call_new(jobq_pg_worker *w, const jobq_
     n->run.answer = run->answer;
     n->run.kept = run->kept;
     n->run.data = &n->data;
+    n->run.count = jobq_pg__run_lead(run)->count;
     if (JOBQ_PG__IS_DELIVERY(&run->work)) {
         run->kept->users++;
         jobq_pg__delivery_fill(w, &n->run);
@@ -11910,6 +12030,27 @@ static void jobq_pg__thread_work(void *arg)
     }
 }
 
+/* Room for the other jobs of batches. Its pages are used only as far as batches are large. */
+static bool jobq_pg__mates_new(jobq_pg__run_data *data, int32_t batch_max)
+{
+    if (batch_max <= 1) return true;
+    data->mates = (jobq_pg__mate *)calloc((size_t)batch_max, sizeof *data->mates);
+    data->calls = (jobq_call **)calloc((size_t)batch_max, sizeof *data->calls);
+    return data->mates != NULL && data->calls != NULL;
+}
+
+static void jobq_pg__mates_free(jobq_pg__run_data *data)
+{
+    free(data->mates);
+    free(data->calls);
+}
+
+static void jobq_pg__run_data_free(jobq_pg__run_data *data)
+{
+    if (data != NULL) jobq_pg__mates_free(data);
+    free(data);
+}
+
 /* Starts one more thread for handlers. The lock is held. */
 static bool jobq_pg__thread_start(jobq_pg__group *group)
 {
@@ -11917,9 +12058,10 @@ static bool jobq_pg__thread_start(jobq_pg__group *group)
     bool good;
 
     if (data != NULL) data->group = group;
-    good = data != NULL && jobq_pg__os_detached(jobq_pg__thread, data);
+    good = data != NULL && jobq_pg__mates_new(data, group->batch_max) &&
+           jobq_pg__os_detached(jobq_pg__thread, data);
     if (good) group->threads++;
-    else free(data);
+    else jobq_pg__run_data_free(data);
     if (good) group->fewer = 0;
     return good;
 }
@@ -11968,7 +12110,7 @@ static void jobq_pg__thread_end(jobq_pg__group *group, jobq_pg__run *run, jobq_p
     if (w != NULL && !run->abandoned) jobq_pg__thread_replace(w);
     jobq_pg__os_wake_all(&group->gone);
     jobq_pg__os_unlock(&group->lock);
-    free(run->data);
+    jobq_pg__run_data_free(run->data);
 }
 
 /* A handler called pthread_exit: its attempt has failed, and its thread has to be replaced. */
@@ -11978,17 +12120,18 @@ static void jobq_pg__thread_quit(void *arg)
     jobq_pg__run *run = (jobq_pg__run *)arg;
     jobq_pg_worker *w = run->worker;
     jobq_pg_event event = jobq_pg__run_event(run, JOBQ_LEVEL_ERROR, "thread_ended");
-    jobq_pg_report report;
     jobq_verdict verdict;
+    int32_t i;
 
     if (run->busy) {
         memset(&verdict, 0, sizeof verdict);
-        jobq_pg__report_start(&report, run);
-        report.duration_us = jobq_pg__mono_us() - run->began_mono_us;
         if (JOBQ_PG__IS_DELIVERY(&run->work))
             jobq_pg__retry_all(&run->data->delivery, &verdict, text);
-        else jobq_call_error(&run->data->call, jobq_str_from(text));
-        jobq_pg__run_ended(w, run, &report, &verdict, false);
+        for (i = 0; i < run->count && !JOBQ_PG__IS_DELIVERY(&run->work); i++) {
+            jobq_call *call = &jobq_pg__run_at(run, i)->data->call;
+            if (call->outcome == JOBQ_OUTCOME_NONE) jobq_call_error(call, jobq_str_from(text));
+        }
+        jobq_pg__run_ended(w, run, jobq_pg__mono_us() - run->began_mono_us, &verdict, false);
     } else jobq_pg__os_lock(&w->group->lock);
     jobq_pg__log(w->pg, event, "%s: return from handlers", text);
     jobq_pg__thread_end(w->group, run, w);
@@ -12093,7 +12236,7 @@ static jobq_error jobq_pg__call_ask(const jobq_pg__run *run, jobq_pg__statement 
     jobq_pg *pg = run->worker->pg;
     jobq_pg_error error;
     jobq_pg_event e;
-    PGconn *conn = run->conn;
+    PGconn *conn = jobq_pg__run_lead(run)->conn;
     PGresult *res;
 
     if (conn != NULL && PQtransactionStatus(conn) != PQTRANS_IDLE) conn = NULL;
@@ -12339,6 +12482,8 @@ static jobq_error jobq_pg__wait_here(jobq_call *call, PGconn *conn, const jobq_p
     job.after_count = count;
     if (count < 1) return jobq_pg__invalid_int(error, "count", count, "must be at least 1");
     if (jobq_pg__link_invalid(&job, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    if (call->together > 1)
+        return jobq_pg__invalid(error, "call", "not allowed to wait for others: it is in a batch");
     call->waits = true;
     if (call->store != &jobq_pg__store) return jobq_pg__tested(call, conn, "waits", error);
     if (jobq_pg__not_open(conn, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
@@ -12353,17 +12498,19 @@ static jobq_error jobq_pg__wait_here(jobq_call *call, PGconn *conn, const jobq_p
     return code;
 }
 
-/* COMMIT, or ROLLBACK if code is an error, and what to return from the handler. In an aborted
- * transaction COMMIT rolls back without an error: only the command tag tells. */
-static jobq_outcome jobq_pg__call_end(jobq_call *call, PGconn *conn, jobq_error code,
-                                      jobq_pg_error *error)
+/* COMMIT, or ROLLBACK if code is an error, and what to return from the handler of these calls. In
+ * an aborted transaction COMMIT rolls back without an error: only the command tag tells. */
+static jobq_outcome jobq_pg__calls_end(jobq_call *const *calls, int32_t count, PGconn *conn,
+                                       jobq_error code, jobq_pg_error *error)
 {
-    bool tested = call->store != NULL && call->store->own != NULL;
+    const jobq_store *store = count > 0 ? calls[0]->store : NULL;
+    bool tested = store != NULL && store->own != NULL;
     jobq_error told = JOBQ_OK;
     PGresult *res;
+    int32_t i;
 
     JOBQ_PG_POINT("commit", -1, conn);
-    if (code == JOBQ_OK && tested) told = call->store->own(call, "commits");
+    if (code == JOBQ_OK && tested) told = store->own(calls[0], "commits");
     if (told != JOBQ_OK) jobq_pg__fail(error, told, "%s", jobq_error_text(told));
     if (told != JOBQ_ERROR_CONNECTION && told != JOBQ_OK) code = told;
     res = PQexec(conn, code == JOBQ_OK ? "COMMIT" : "ROLLBACK");
@@ -12373,9 +12520,9 @@ static jobq_outcome jobq_pg__call_end(jobq_call *call, PGconn *conn, jobq_error 
         jobq_pg__fail(error, code, "COMMIT failed: %s", PQerrorMessage(conn));
     }
     PQclear(res);
-    if (code == JOBQ_OK && tested) call->store->own(call, NULL);
+    for (i = 0; i < count && code == JOBQ_OK && tested; i++) store->own(calls[i], NULL);
     if (code == JOBQ_OK && told == JOBQ_OK) return JOBQ_OUTCOME_DONE;
-    jobq_call_error(call, jobq_str_from(error->message));
+    for (i = 0; i < count; i++) jobq_call_error(calls[i], jobq_str_from(error->message));
     return JOBQ_OUTCOME_RETRY;
 }
 
@@ -12384,7 +12531,70 @@ JOBQ_API jobq_outcome jobq_pg_call_commit(jobq_call *call, PGconn *conn)
     jobq_pg_error error;
     jobq_error code = jobq_pg_call_complete(call, conn, &error);
 
-    return jobq_pg__call_end(call, conn, code, &error);
+    return jobq_pg__calls_end(&call, 1, conn, code, &error);
+}
+
+/* The endings of these calls, with their logs. False: no memory. */
+static bool jobq_pg__ends_here(jobq_call *const *calls, jobq_pg__ends *ends, char **logs)
+{
+    int32_t i;
+
+    for (i = 0; i < ends->count; i++) {
+        const jobq_pg__run *run = (const jobq_pg__run *)calls[i]->context;
+        if (run->data->log != NULL) logs[i] = (char *)malloc(JOBQ_LOG_FORMAT_MAX);
+        if (run->data->log != NULL && logs[i] == NULL) return false;
+        jobq_pg__end_here(calls[i], JOBQ_EVENT_SUCCESS, &ends->rows[i], logs[i]);
+    }
+    return true;
+}
+
+/* Completes the jobs of these calls, of which there is at least one. */
+static jobq_error jobq_pg__complete_all(jobq_call *const *calls, int32_t count, PGconn *conn,
+                                        jobq_pg_error *error)
+{
+    jobq_pg__ends ends = {NULL, count};
+    jobq_error code = JOBQ_OK;
+    char **logs;
+    int32_t i;
+
+    if (calls[0]->store != &jobq_pg__store) {
+        for (i = 0; i < count && code == JOBQ_OK; i++)
+            code = jobq_pg__tested(calls[i], conn, i == 0 ? "completes" : "", error);
+        return code;
+    }
+    if (jobq_pg__not_open(conn, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
+    ends.rows = (jobq_pg__end_row *)calloc((size_t)count, sizeof *ends.rows);
+    logs = (char **)calloc((size_t)count, sizeof *logs);
+    if (ends.rows == NULL || logs == NULL || !jobq_pg__ends_here(calls, &ends, logs))
+        code = jobq_pg__no_memory(error);
+    else code = jobq_pg__ask(jobq_pg_call_handle(calls[0]), conn, JOBQ_PG__SETTLE_ALL_HERE, &ends,
+                             NULL, error);
+    for (i = 0; i < count && logs != NULL; i++) free(logs[i]);
+    free(logs);
+    free(ends.rows);
+    return code;
+}
+
+JOBQ_API jobq_outcome jobq_pg_call_commit_all(jobq_call *const *calls, int32_t count, PGconn *conn)
+{
+    jobq_outcome outcome = JOBQ_OUTCOME_RETRY;
+    jobq_error code = JOBQ_OK;
+    jobq_pg_error error;
+    jobq_call **some;
+    int32_t n = 0, i;
+
+    JOBQ_ASSERT(calls != NULL && conn != NULL);
+    some = (jobq_call **)calloc(count > 0 ? (size_t)count : 1, sizeof *some);
+    for (i = 0; i < count && some != NULL; i++) {
+        if (calls[i]->outcome == JOBQ_OUTCOME_NONE || calls[i]->outcome == JOBQ_OUTCOME_SUCCESS)
+            some[n++] = calls[i];
+    }
+    if (some == NULL) code = jobq_pg__no_memory(&error);
+    else if (n > 0) code = jobq_pg__complete_all(some, n, conn, &error);
+    outcome = jobq_pg__calls_end(some, n, conn, code, &error);
+    for (i = 0; i < n; i++) some[i]->outcome = outcome;
+    free(some);
+    return outcome;
 }
 
 JOBQ_API jobq_outcome jobq_pg_call_wait(jobq_call *call, PGconn *conn, const jobq_pg_after *after,
@@ -12395,7 +12605,7 @@ JOBQ_API jobq_outcome jobq_pg_call_wait(jobq_call *call, PGconn *conn, const job
 
     JOBQ_ASSERT(call != NULL && conn != NULL);
     code = jobq_pg__wait_here(call, conn, after, count, &error);
-    return jobq_pg__call_end(call, conn, code, &error);
+    return jobq_pg__calls_end(&call, 1, conn, code, &error);
 }
 
 /* ---- >>dial: making connections, each in a thread of its own --------------------------------- */
@@ -13039,6 +13249,16 @@ static void jobq_pg__do_flush(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__send(w, a, &c, NULL);
 }
 
+/* The run after this one: of the same batch, or of the next thread. The lock is held. */
+static jobq_pg__run *jobq_pg__run_next(const jobq_pg__run *run)
+{
+    const jobq_pg__run *lead = jobq_pg__run_lead(run);
+    int32_t i = run == lead ? 1 : (int32_t)((const jobq_pg__mate *)(const void *)run -
+                                            lead->data->mates) + 2;
+
+    return lead->busy && i < lead->count ? jobq_pg__run_at(lead, i) : lead->link;
+}
+
 /* The progress of a run's job, if the worker runs it under this id; otherwise NULL. */
 static jobq_pg__progress *jobq_pg__progress_of(const jobq_pg_worker *w, const jobq_pg__run *run,
                                                int64_t worker)
@@ -13056,9 +13276,9 @@ static void jobq_pg__do_beat(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__progress *p;
 
     if (w->deaf && !w->pg->behind_pooler) jobq_pg__listen_ask(w);
-    for (run = w->group->runs; run != NULL && from.count < JOBQ_LOOP_THREADS; run = run->link) {
+    for (run = w->group->runs; run != NULL; run = jobq_pg__run_next(run)) {
         p = jobq_pg__progress_of(w, run, a->worker);
-        if (p == NULL || p->changes == p->known) continue;
+        if (p == NULL || p->changes == p->known || from.count == JOBQ_LOOP_SLOTS) continue;
         p->sent = p->changes;
         row = &w->progress_rows[from.count++];
         row->claim = run->work.job.claim;
@@ -13074,7 +13294,7 @@ static void jobq_pg__progress_known(jobq_pg_worker *w, int64_t worker)
 {
     const jobq_pg__run *run;
 
-    for (run = w->group->runs; run != NULL; run = run->link) {
+    for (run = w->group->runs; run != NULL; run = jobq_pg__run_next(run)) {
         jobq_pg__progress *p = jobq_pg__progress_of(w, run, worker);
         if (p != NULL) p->known = p->sent;
     }
@@ -13092,11 +13312,13 @@ static void jobq_pg__do_set_aside(jobq_pg_worker *w, const jobq_request *a)
     jobq_pg__send(w, a, &c, NULL);
 }
 
-/* Gives a run's thread up and cancels its statement. False: there is no such run. */
+/* Gives a run's thread up and cancels its statement. False: there is no such run, or its batch has
+ * another one for the thread: all of a batch are abandoned one after the other. */
 static bool jobq_pg__run_abandon(jobq_pg_worker *w, jobq_pg__run *run)
 {
     if (run == NULL) return false;
     run->abandoned = true;
+    if (run->lead != NULL) return false;
     run->abandoned_mono_us = jobq_pg__mono_us();
     w->group->stuck++;
     if (w->hosted) return true; /* its handler is in this call, so it runs no statement */
@@ -13122,7 +13344,7 @@ static jobq_pg__run *jobq_pg__run_of(const jobq_pg_worker *w, const jobq_request
 {
     jobq_pg__run *run = w->group->runs;
 
-    for (; run != NULL; run = run->link) {
+    for (; run != NULL; run = jobq_pg__run_next(run)) {
         const jobq_work *work = &run->work;
         if (run->worker != w || !run->busy || run->abandoned) continue;
         if (work->partition_id == a->partition_id && work->slot == a->slot &&
@@ -14011,6 +14233,7 @@ static bool jobq_pg__advance(jobq_pg_worker *w)
             if (await_us < w->io_until_us) w->io_until_us = await_us;
             await_us = jobq_pg__reinforce(w);
             if (await_us < w->io_until_us) w->io_until_us = await_us;
+            if (w->gathers) jobq_pg__wake_threads(w); /* a job may have waited long enough */
             return true;
         }
         if (a->kind == JOBQ_REQUEST_EXIT) jobq_pg__worker_end(w);
@@ -14229,6 +14452,7 @@ static void jobq_pg__worker_drop(jobq_pg_worker *w)
     free(w->receivers);
     free(w->endings);
     free(w->loop);
+    jobq_pg__mates_free(&w->data);
 #ifndef JOBQ_NO_RECORD
     if (w->recorder != NULL) jobq_pg__os_unmap(w->recorder, w->record_size, w->record_file);
 #endif
@@ -14245,6 +14469,36 @@ static size_t jobq_pg__queue_index(jobq_pg_worker *w, const char *name)
     return q;
 }
 
+/* Jobs that a handler gets in one call, at most. */
+static int32_t jobq_pg__batch_of(const jobq_pg_handler *h)
+{
+    if (h->batch == NULL) return 1;
+    return h->batch_max == 0 ? JOBQ_BATCH_DEFAULT : h->batch_max;
+}
+
+static jobq_error jobq_pg__together_invalid(const jobq_pg_handler *h,
+                                            const jobq_pg_worker_desc *desc, jobq_pg_error *error)
+{
+    int32_t most = jobq_loop_config_defaults(&desc->loop).batch_max;
+
+    if (h->batch == NULL && h->run[0] == NULL)
+        return jobq_pg__invalid(error, "handlers.run", "needs run[0], or batch");
+    if (h->batch != NULL && h->run[0] != NULL)
+        return jobq_pg__invalid(error, "handlers.batch", "must be given, or run; but not both");
+    if (h->batch == NULL && (h->batch_max != 0 || h->batch_wait_us != 0))
+        return jobq_pg__invalid(error, "handlers.batch_max", "needs batch");
+    if (h->batch_max < 0 || h->batch_max > JOBQ_BATCH_MAX)
+        return jobq_pg__invalid_int(error, "handlers.batch_max", h->batch_max,
+                                    "must be from 1 to 1000, or 0: 100");
+    if (jobq_pg__batch_of(h) > most)
+        return jobq_pg__invalid_int(error, "handlers.batch_max", jobq_pg__batch_of(h),
+                                    "must not be more than loop.batch_max");
+    if (h->batch_wait_us < 0 || h->batch_wait_us > JOBQ_BATCH_WAIT_MAX)
+        return jobq_pg__invalid_int(error, "handlers.batch_wait_us", h->batch_wait_us,
+                                    "must be from 0 to half a second");
+    return JOBQ_OK;
+}
+
 static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker_desc *desc,
                                          jobq_loop_served *served, jobq_pg_error *error)
 {
@@ -14255,7 +14509,7 @@ static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker
         if (jobq_pg__name_invalid(h->queue, "handlers.queue", false, error) ||
             jobq_pg__name_invalid(h->kind, "handlers.kind", false, error))
             return JOBQ_ERROR_INVALID;
-        if (h->run[0] == NULL) return jobq_pg__invalid(error, "handlers.run", "needs run[0]");
+        if (jobq_pg__together_invalid(h, desc, error) != JOBQ_OK) return JOBQ_ERROR_INVALID;
         if (h->threads_max < 0)
             return jobq_pg__invalid_int(error, "handlers.threads_max", h->threads_max,
                                         "must be 0 (no limit) or more");
@@ -14276,6 +14530,11 @@ static jobq_error jobq_pg__handlers_copy(jobq_pg_worker *w, const jobq_pg_worker
             return jobq_pg__invalid(error, "handlers", "too many queues for one worker");
         w->kind_queues[i] = served->kind_queues[i] = (int32_t)q + 1;
         served->kind_threads[i] = h->threads_max;
+        served->kind_batches[i] = jobq_pg__batch_of(h);
+        served->kind_waits_us[i] = h->batch_wait_us;
+        w->gathers = w->gathers || h->batch_wait_us > 0;
+        if (w->group->batch_max < served->kind_batches[i])
+            w->group->batch_max = served->kind_batches[i];
         w->kinds[i] = w->handlers[i].kind;
     }
     return JOBQ_OK;
@@ -14664,6 +14923,11 @@ JOBQ_API jobq_error jobq_pg_worker_open(jobq_pg *pg, const jobq_pg_worker_desc *
     (*worker)->hosted = true;
     (*worker)->run.worker = *worker;
     (*worker)->run.data = &(*worker)->data;
+    if (!jobq_pg__mates_new(&(*worker)->data, (*worker)->group->batch_max)) {
+        jobq_pg_worker_free(*worker);
+        *worker = NULL;
+        return jobq_pg__no_memory(error);
+    }
     (*worker)->group->runs = &(*worker)->run;
     (*worker)->group->threads = 1;
     return JOBQ_OK;
@@ -20063,6 +20327,33 @@ static const char *const jobq_pg__sql_end[] = {
 "    WHERE s.answer <> 'r';\n"
 "    IF FOUND THEN\n"
 "        RAISE EXCEPTION 'lease lost on job %', p_id USING ERRCODE = 'JQ001',\n"
+"            HINT = 'Another worker has, or had, this job: roll back.';\n"
+"    END IF;\n"
+"END $$;\n"
+"CREATE OR REPLACE FUNCTION jobq._settle_all_here(\n"
+"    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states \"char\"[],\n"
+"    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],\n"
+"    p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],\n"
+"    p_logs jsonb[] DEFAULT NULL, p_snoozes integer[] DEFAULT NULL)\n"
+"RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
+"SET jit = off AS $$\n"
+"DECLARE v_lost bigint;\n"
+"BEGIN\n"
+"    PERFORM FROM jobq.job j WHERE j.id = ANY (p_ids) ORDER BY j.id FOR UPDATE;\n"
+"    IF 's' = ALL (p_states) THEN\n"
+"        SELECT s.id INTO v_lost\n"
+"        FROM jobq._complete_with(p_workers, p_claims, p_ids, p_payloads, p_bytes, p_logs,\n"
+"                                 true) s\n"
+"        WHERE s.answer <> 'r' LIMIT 1;\n"
+"    ELSE\n"
+"        SELECT s.id INTO v_lost\n"
+"        FROM jobq._settle(p_workers, p_claims, p_ids, p_states, p_stages, p_attempts,\n"
+"                          p_crashes, p_suspects, p_delays_us, p_errors, p_payloads, p_bytes,\n"
+"                          true, p_logs, p_snoozes) s\n"
+"        WHERE s.answer <> 'r' LIMIT 1;\n"
+"    END IF;\n"
+"    IF FOUND THEN\n"
+"        RAISE EXCEPTION 'lease lost on job %', v_lost USING ERRCODE = 'JQ001',\n"
 "            HINT = 'Another worker has, or had, this job: roll back.';\n"
 "    END IF;\n"
 "END $$;\n"
@@ -29323,7 +29614,7 @@ static const char *const jobq_pg__sql_roles[] = {
 "            'deregister|remains|kinds_of|citus_apart|'\n"
 "            'work_(join|take|done|fail|heartbeat|rescue|recover|leave)|'\n"
 "            'tick|schedules_set|subscriptions_set|hold|(hold|progress|step|signal)_of_claim|'\n"
-"            '(step_done|wait)_here|parent_jobs|'\n"
+"            '(step_done|wait|settle_all)_here|parent_jobs|'\n"
 "            'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'\n"
 "            'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'\n"
 "        WHEN 'read' THEN 'running|queue_counts|queue_rates|last_hour|standing|audit|'\n"
@@ -30858,292 +31149,6 @@ static const char *const jobq_pg__fingerprint_query[] = {
 };
 
 static const char *const jobq_pg__fingerprint_list[] = {
-"column claim.:cancel=11969b claimed_at=d64424 jobs=d580cd number=55c150 progress=38a129\n"
-"column claim.:worker=55c150\n"
-"column dead_letter.:attempts=9cf76a bytes=fc4cee completed_at=262c96 created_at=d64424\n"
-"column dead_letter.:deadline=262c96 error=9b7ef7 failed_at=d64424 headers=38a129 id=6582bf\n"
-"column dead_letter.:partition_id=55c150 payload=38a129 queue_id=9cf76a seq=55c150\n"
-"column dead_letter.:status=e5141e taken_at=262c96 token=9604a6 type=36c5f4\n"
-"column edge.:came=147444 cascade=bb3aa2 child=55c150 flow_id=4cab8d holds=bb3aa2\n"
-"column edge.:parent=55c150 wanted=2ea171\n"
-"column failed.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column failed.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column failed.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 max_attempts=c8e560 payload=38a129\n"
-"column failed.:priority=fd44da queue_id=9cf76a run_at=d64424 snoozes=c8e560 stage=fd44da\n"
-"column failed.:stages=fd44da steps=38a129 timeout_us=9604a6 worker=9604a6\n"
-"column flow.:cancelled_at=262c96 created_at=a35e1c ended_at=262c96 id=6582bf message=38a129\n"
-"column flow.:name=17f802 on_failure=23970f open=e0ed90\n"
-"column flow_job.:flow_id=55c150 job_id=55c150 name=7bcf57\n"
-"column flow_part.:cancelled=4cab8d failed=4cab8d flow_id=55c150 jobs=4cab8d part=9cf76a\n"
-"column flow_part.:succeeded=4cab8d\n"
-"column history.:attempt=9cf76a bytes=fc4cee claimed_at=262c96 crash=9cf76a enqueued_at=d64424\n"
-"column history.:errors=38a129 finished_at=d64424 flow_id=9604a6 headers=38a129 id=55c150\n"
-"column history.:key=36c5f4 kind_id=9cf76a line_name=36c5f4 log=38a129 payload=38a129\n"
-"column history.:priority=fd44da queue_id=9cf76a result=38a129 result_bytes=fc4cee\n"
-"column history.:run_at=d64424 slot=fd44da stage=fd44da stages=fd44da state=23970f\n"
-"column history.:worker=9604a6\n"
-"column idempotency.:ended_at=262c96 job_id=55c150 key=7bcf57 queue_id=9cf76a\n"
-"column job.:alone=bb3aa2 attempt=a877cf bytes=fc4cee cancel_requested_at=262c96 claim=9604a6\n"
-"column job.:claimed_at=262c96 crash=a877cf enqueued_at=a35e1c errors=38a129 expires_at=262c96\n"
-"column job.:flow_id=9604a6 headers=38a129 id=4cab8d key=36c5f4 kind_id=9cf76a line=9604a6\n"
-"column job.:line_name=36c5f4 max_attempts=c8e560 payload=38a129 priority=a062db\n"
-"column job.:queue_id=9cf76a run_at=a35e1c snoozes=c8e560 stage=a062db stages=a062db\n"
-"column job.:state=2ea171 steps=38a129 suspect=bb3aa2 timeout_us=9604a6 worker=9604a6\n"
-"column kind.:backoff_base_us=9604a6 backoff_cap_us=9604a6 backoff_curve=9b7ef7\n"
-"column kind.:backoff_floor_us=9604a6 backoff_jitter_permille=c8e560 history=b2bc46 id=c973db\n"
-"column kind.:max_attempts=c8e560 name=7bcf57 parked_at=262c96 paused_at=262c96\n"
-"column kind.:payload_max=9cf76a queue=7bcf57 queue_id=9cf76a retention=9b7ef7\n"
-"column kind.:snoozes_max=c8e560 timeout_us=9604a6\n"
-"column line.:free_at=a35e1c held_at=a35e1c hold_until=262c96 hold_why=9b7ef7 jobs=bb5e19\n"
-"column line.:name=7bcf57 no=55c150 paused_at=262c96 queue_id=9cf76a rate_burst=c8e560\n"
-"column line.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560 strict=b2bc46 used_at=a35e1c\n"
-"column line.:weight=a062db\n"
-"column message.:bytes=fc4cee created_at=a35e1c headers=38a129 id=4cab8d partition_id=55c150\n"
-"column message.:payload=38a129 type=36c5f4\n"
-"column meta.:epoch=55c150 home=9b7ef7 library_min=9cf76a one=bb3aa2 version=9cf76a\n"
-"column nudge.:by=c856b2 cancel=bb3aa2 id=47a293 job_id=55c150 signal=9b7ef7\n"
-"column operation.:application=17f802 arguments=fcfd59 at=d64424 id=6582bf jobs=c8e560\n"
-"column operation.:role=17f802 verb=17f802\n"
-"column partition.:acked=4cab8d base=4cab8d beat=4cab8d beat_at=a35e1c claim=9604a6\n"
-"column partition.:effective=4cab8d error=9b7ef7 failures=4cab8d id=55c150 ids=bb5e19\n"
-"column partition.:lease_until=262c96 lease_us=9604a6 mark=4cab8d mark_at=a35e1c\n"
-"column partition.:mark_xid=c856b2 number=fd44da numbered=4cab8d queue_id=9cf76a\n"
-"column partition.:reached=4cab8d reading=4cab8d run_at=262c96 settled=4cab8d successes=4cab8d\n"
-"column partition.:swept=4cab8d swept_open=a877cf swept_xid=c856b2 tried=bb5e19 worker=9604a6\n",
-"column permit.:held=a877cf number=4cab8d quota_id=9cf76a tokens=a877cf wanted=a877cf\n"
-"column permit.:worker=55c150\n"
-"column queue.:ageing=bb3aa2 attempts_span_stages=bb3aa2 awaited=bb3aa2 backoff_base_us=4cab8d\n"
-"column queue.:backoff_cap_us=4cab8d backoff_curve=e5141e backoff_floor_us=4cab8d\n"
-"column queue.:backoff_jitter_permille=a877cf created_at=a35e1c failed_keep=f5d1b0\n"
-"column queue.:held_at=a35e1c history=bb3aa2 hold_until=262c96 hold_why=9b7ef7 id=c973db\n"
-"column queue.:key_keep=f5d1b0 line_rate_burst=c8e560 line_rate_count=c8e560\n"
-"column queue.:line_rate_us=9604a6 line_running_max=c8e560 line_strict=bb3aa2\n"
-"column queue.:line_waiting_max=c8e560 lines=bb3aa2 max_attempts=a877cf max_crashes=a877cf\n"
-"column queue.:message_max=a877cf name=7bcf57 partitions=a062db paused_at=262c96\n"
-"column queue.:payload_max=a877cf priority_min=a062db readers=a877cf retention=e5141e\n"
-"column queue.:snoozes_max=c8e560 stages_max=a062db timeout_us=9604a6 topic=bb3aa2\n"
-"column quota.:free_at=a35e1c id=c973db kind_id=c8e560 queue_id=9cf76a rate_burst=c8e560\n"
-"column quota.:rate_count=c8e560 rate_us=9604a6 running_max=c8e560\n"
-"column ring.:export_wait=6188c2 exported=4cab8d first=fd44da keep=121dc1 retention=17f802\n"
-"column ring.:since=a35e1c slot=fd44da turns=4cab8d varies=bb3aa2\n"
-"column schedule.:bytes=fc4cee cron=9b7ef7 ends_at=262c96 error=9b7ef7 every_us=9604a6\n"
-"column schedule.:expires_us=9604a6 headers=38a129 id=c973db kind_id=c8e560 last_at=262c96\n"
-"column schedule.:last_id=9604a6 max_attempts=c8e560 missed=e5141e missed_us=9604a6\n"
-"column schedule.:name=7bcf57 next_at=262c96 offset_us=4cab8d overlap=e5141e owner=36c5f4\n"
-"column schedule.:parsed=8a817d partition=69b275 paused_at=262c96 payload=38a129\n"
-"column schedule.:priority=a062db queue_id=9cf76a skipped_at=262c96 starts_at=262c96\n"
-"column schedule.:tick_at=262c96 timeout_us=9604a6 type=9b7ef7 zone=e5141e\n"
-"column schedule_owner.:declared_at=a35e1c name=7bcf57 revision=55c150\n"
-"column signal.:at=d64424 name=7bcf57 payload=38a129\n"
-"column signal_wait.:job_id=55c150 name=7bcf57 until=d64424\n"
-"column sleeper.:queue_id=9cf76a worker=55c150\n"
-"column subscription.:created_at=a35e1c id=c973db kind_id=c8e560 name=7bcf57 owner=36c5f4\n"
-"column subscription.:queue_id=9cf76a source_id=9cf76a types=9fc510\n"
-"column tally.:counts=d580cd kind_id=9cf76a number=4cab8d queue_id=9cf76a worker=55c150\n"
-"column tenant.:lines=9b7ef7 outboxes=9fc510 queues=7d7531 role=00ebd7\n"
-"column waiter.:channel=55c150 job_id=55c150 since=a35e1c\n"
-"column worker.:beat=4cab8d beat_at=a35e1c dead_at=262c96 expires_at=d64424 host=9b7ef7\n"
-"column worker.:id=55c150 kinds=453baf lease_us=55c150 library=a877cf name=17f802 pid=c8e560\n"
-"column worker.:queues=453baf registered_at=a35e1c\n"
-"constraint :claim_number_check=682373 claim_pkey=737d7d dead_letter_attempts_check=6f0f9f\n"
-"constraint :dead_letter_check=1e9264 dead_letter_check1=274f33\n"
-"constraint :dead_letter_partition_id_seq_key=8539b6 dead_letter_pkey=884293\n"
-"constraint :dead_letter_status_check=5d96a2 edge_pkey=7dc68c failed_pkey=f0ff36\n"
-"constraint :flow_job_pkey=3a1702 flow_on_failure_check=511918 flow_part_pkey=de113a\n"
-"constraint :flow_pkey=440459 history_pkey=d6d317 history_state_check=62198d\n"
-"constraint :idempotency_pkey=c94294 job_law=c915c8 job_pkey=512267\n"
-"constraint :kind_backoff_base_us_check=e35c9e kind_backoff_curve_check=af39f0\n"
-"constraint :kind_backoff_jitter_permille_check=9f9011 kind_check=10cf82 kind_check1=2a4c88\n"
-"constraint :kind_check2=b4a47c kind_max_attempts_check=7a58dc kind_name_check=df5a3d\n"
-"constraint :kind_pkey=31ff4e kind_queue_id_name_key=5b3985\n"
-"constraint :kind_queue_id_queue_payload_max_fkey=17df5e kind_queue_name_key=dd74a2\n"
-"constraint :kind_retention_check=984cfa kind_snoozes_max_check=adb849\n"
-"constraint :kind_timeout_us_check=437179 line_pkey=0e7c48 line_rate_burst_check=8c2388\n"
-"constraint :line_rate_count_check=51a63b line_rate_us_check=100301\n"
-"constraint :line_running_max_check=1ecd86 line_weight_check=1d5edb message_law=89e0c5\n"
-"constraint :message_pkey=cfde89 meta_one_check=debb8f meta_pkey=bacc89 nudge_pkey=a906c2\n"
-"constraint :operation_pkey=403bf7 partition_law=b569e8 partition_pkey=00aea0\n",
-"constraint :permit_held_check=6cc387 permit_pkey=4f3d64 permit_quota_id_fkey=e952ec\n"
-"constraint :permit_tokens_check=738900 permit_wanted_check=bbf887\n"
-"constraint :queue_backoff_base_us_check=0485cd queue_backoff_curve_check=f48380\n"
-"constraint :queue_backoff_jitter_permille_check=0db26d queue_check=0eb86b queue_check1=8a9105\n"
-"constraint :queue_failed_keep_check=b2e16e queue_id_name_payload_max_key=e9ec03\n"
-"constraint :queue_key_keep_check=44a0ba queue_line_rate_burst_check=23e7fd\n"
-"constraint :queue_line_rate_count_check=7fcd4c queue_line_rate_us_check=f11641\n"
-"constraint :queue_line_running_max_check=8055c2 queue_line_waiting_max_check=851110\n"
-"constraint :queue_max_attempts_check=77ae3e queue_max_crashes_check=c4bdd7\n"
-"constraint :queue_message_max_check=a72c77 queue_name_check=a61a3f queue_name_key=9012a7\n"
-"constraint :queue_partitions_check=60e55e queue_payload_max_check=98a2fc queue_pkey=af43ca\n"
-"constraint :queue_priority_min_check=b33b4a queue_retention_check=3fdd97\n"
-"constraint :queue_snoozes_max_check=43ab9b queue_stages_max_check=a20d62\n"
-"constraint :queue_timeout_us_check=b5da6c quota_kind_id_fkey=b257fb quota_pkey=dd76c9\n"
-"constraint :quota_queue_id_fkey=261ec6 quota_rate_burst_check=3b232f\n"
-"constraint :quota_rate_count_check=bd1ffe quota_rate_us_check=01e7a2\n"
-"constraint :quota_running_max_check=fefe80 ring_check=50c140 ring_export_wait_check=265bb1\n"
-"constraint :ring_keep_check=74aa8d ring_pkey=79e53f ring_retention_check=0e2a46\n"
-"constraint :schedule_check=91a2ef schedule_check1=d3bab8 schedule_check2=2df1bf\n"
-"constraint :schedule_every_us_check=79ab52 schedule_expires_us_check=7700bd\n"
-"constraint :schedule_kind_id_fkey=7c550c schedule_max_attempts_check=03bb25\n"
-"constraint :schedule_missed_check=fa15cd schedule_missed_us_check=95c808\n"
-"constraint :schedule_name_key=417afb schedule_offset_us_check=6b16d8\n"
-"constraint :schedule_overlap_check=0b8ae6 schedule_owner_pkey=32e0b4 schedule_pkey=181051\n"
-"constraint :schedule_priority_check=534442 schedule_queue_id_fkey=8de516\n"
-"constraint :schedule_timeout_us_check=4d5c06 signal_pkey=75c84e signal_wait_pkey=7d37b1\n"
-"constraint :sleeper_pkey=030312 subscription_kind_id_fkey=5b198b subscription_name_key=30468a\n"
-"constraint :subscription_pkey=dedc8a subscription_queue_id_fkey=81974f\n"
-"constraint :subscription_source_id_fkey=3b1d2b tally_pkey=f0d684 tenant_pkey=a33091\n"
-"constraint :waiter_pkey=f93cd7 worker_id_check=7b94c2 worker_lease_us_check=d69df1\n"
-"constraint :worker_pkey=05a84f\n"
-"function :_add_error=810ca1 _analyze_small=8a41c6 _audit_flows=0a51d0 _audit_lines=cea78f\n"
-"function :_audit_permits=f6431e _audit_places=def2d8 _await=f1f07a _awaited=97fe2f\n"
-"function :_bulk=0a2e55 _busy_or_lost=e9986c _cancel_one=822fb4 _change=5dd499\n"
-"function :_change_one=d88868 _check_at_most=fb6c62 _check_backoff=7e9372 _check_cycle=da357a\n"
-"function :_check_erase=a06524 _check_filter=bbb9f8 _check_ids=3c1773 _check_job=d1c198\n"
-"function :_check_jobs=839f4f _check_known=e7035b _check_letters=0def0a _check_limit=7edce9\n"
-"function :_check_lines=9dc840 _check_links=e8631c _check_name=af2492 _check_number=2d5dfb\n"
-"function :_check_partitions=4e7c0c _check_policy=b8adbf _check_priority=8919bb\n"
-"function :_check_readers=b7f401 _check_role=bf1770 _check_run_at=3ab5ae\n"
-"function :_check_schedule=012d93 _check_ticks=9432ea _check_token=8d832e\n"
-"function :_check_watched=ac4a44 _citus_apart=db1106 _citus_at=38f890 _citus_called=783627\n"
-"function :_citus_caller=1deb6f _citus_calls=733059 _citus_closed=489f70\n"
-"function :_citus_drop_views=7efee4 _citus_home=b4b78b _citus_identities=be051c\n"
-"function :_citus_joins=b29d4e _citus_must_be_closed=9c7a10 _citus_mute=c776b1\n"
-"function :_citus_node_texts=6f2613 _citus_readers=d495b0 _citus_run=106cf9\n"
-"function :_citus_script=6377e3 _citus_sender=0043b0 _citus_sent=0d71dc _citus_sequence=aa82fc\n"
-"function :_citus_shards=f349b3 _citus_texts=ad8085 _citus_wake=3bd77c _claim=e88648\n"
-"function :_claim_apart=0ca61f _claim_first=542866 _claim_fresh=ae680d _claim_lanes=47392a\n"
-"function :_claim_lines=a90f2c _claim_look=f725e8 _claim_sift=8ecf5e _claim_stretch=21e336\n",
-"function :_claim_suspect=8efcf4 _claim_visit=9120a1 _claim_walk=a68399 _commit_waits=8714e8\n"
-"function :_complete=aab49c _complete_unkept=0df54d _complete_with=45c6a6 _count_due=3e31a0\n"
-"function :_count_ready=e4a9a5 _counted=22770f _cron_field=b149c5 _cron_local=870edc\n"
-"function :_cron_near=f09beb _cron_next=f5ae08 _cron_parse=e8cfd7 _delete_all=835853\n"
-"function :_deregister=c9b635 _doctor_audit=761d24 _doctor_bench=a7917e _doctor_citus=15ab9f\n"
-"function :_doctor_connections=59812c _doctor_copy=c808c1 _doctor_dead_letters=da794b\n"
-"function :_doctor_doubt=518a75 _doctor_durability=e0f24d _doctor_failing=95861e\n"
-"function :_doctor_fillfactor=a336d0 _doctor_held=dc2a70 _doctor_history=85d5da\n"
-"function :_doctor_indexes=d3a141 _doctor_kinds=f7e8d8 _doctor_locks=7d91fa\n"
-"function :_doctor_notifications=14d712 _doctor_outbox=2606e4 _doctor_paused=4745b7\n"
-"function :_doctor_prepared=7e66b8 _doctor_readers=d30d7e _doctor_relays=d6f7cc\n"
-"function :_doctor_results=cb7af8 _doctor_schedules=e0be61 _doctor_sequence=e1de37\n"
-"function :_doctor_snapshot=f55517 _doctor_triggers=7e0902 _doctor_unlogged=0df2c7\n"
-"function :_doctor_updates=2e8cbf _doctor_vacuum=15df88 _doctor_waits=78b368\n"
-"function :_doctor_workers=03369c _doors=52979c _doors_beyond=38d472 _due_kinds=585746\n"
-"function :_edges_drop=20a9ec _edges_end=09659b _edges_forget=b8af25 _edges_revive=0a096e\n"
-"function :_end_keys=ebba11 _ended=11f34d _ending=db7c44 _enqueue_after=a479ff\n"
-"function :_enqueue_known=5c3409 _enqueue_linked=11e8f4 _enqueue_many=b3a1fc\n"
-"function :_enqueue_one=b1308f _erase_from=f3caed _erase_jobs=f436fc _erase_live=62f9fd\n"
-"function :_erase_messages=359955 _erase_otherwise=b434f1 _erase_page=6b6626\n"
-"function :_erase_rows=3a57c8 _erase_unreached=c4cf5c _erased_errors=57e83a\n"
-"function :_erased_mark=bb73bb _expiries=fe82fd _explain_ahead=6201ca _explain_line=d24f39\n"
-"function :_explain_quotas=0d888e _explain_ready=568cb8 _explain_waiting=9a8ade\n"
-"function :_failed_about=19dc0e _finish=fcc068 _fire=7b328e _fire_job=effc4b _fire_tick=98cbe6\n"
-"function :_first_due=b7615f _flow_add=6e1b85 _flow_cancel_free=7180de\n"
-"function :_flow_cancel_wait=67e478 _flow_count=7467d1 _flow_free=725bcd _flow_names=8b6b21\n"
-"function :_flow_over=4dd1be _flow_part=97f2bb _flow_revive_free=078a68 _flow_tell=0f7e34\n"
-"function :_flow_unknown=dfb2cc _flows_restored=016fc4 _follow=2bf0d1 _grant_added=e7c531\n"
-"function :_grant_again=d2c535 _grant_functions=9f8c9c _grant_less=bb1265 _has_lines=c5c526\n"
-"function :_heartbeat=bd033d _heartbeat_kinds=c5b114 _heartbeat_suspects=97e009\n"
-"function :_held_text=6bd2af _here=c622d1 _hold_from=8fec88 _hold_of_claim=26b463\n"
-"function :_id_beyond=e1ea82 _in_circle=2c8359 _is_copy=b8984b _is_erased=154232\n"
-"function :_job_ties=69d02a _jobs_ahead=815cda _jobs_of_key=787484 _keep_keys=507ee5\n"
-"function :_kept=f27769 _key_taken=10d017 _kind_id=e1ec4e _kind_ids=826cd9 _kind_lives=c4296e\n"
-"function :_kind_set=5bd40e _kinds_of=1b75c1 _known_change=1d960e _known_decide=2fd81d\n"
-"function :_known_kind=29559c _known_lines=071b73 _known_lock=f19d09 _known_queue=813e6b\n"
-"function :_known_schedule=8c9565 _known_succeed=23e85f _lanes_filled=c777cd _last_hour=bd7e80\n"
-"function :_late_front=463b56 _late_workers=93c97b _lease_lost=5f46af _limited=f63da2\n"
-"function :_line_at=7d6728 _line_free=5ec491 _line_fronts=d336c3 _line_holders=b36469\n"
-"function :_line_no=d3e456 _line_rooms=2da125 _line_row=b8337a _line_suspects=ecea26\n"
-"function :_line_up=505b90 _line_waiting=ca1749 _line_waits=695d0b _lines_ready=0d4aa0\n"
-"function :_lines_restored=983a6b _lines_used=6ebe23 _link=f70df2 _link_parents=eaa693\n"
-"function :_lock_claimed=7f8566 _lock_flows=32b1db _lock_kinds=ef5c0f _lock_lines=e5e21c\n"
-"function :_lock_parents=1a0622 _lockers=996335 _look_flows=824fcb _look_jobs=57b797\n"
-"function :_look_signals=7dab9b _make_ready=b5216d _metric=0f2023 _metric_label=ca2d80\n"
-"function :_metric_times=d142b2 _metrics_counted=c93337 _metrics_others=58c39e\n"
-"function :_metrics_outbox=455de6 _metrics_queues=1dcbf7 _metrics_schema=0b4f86\n"
-"function :_move_keys=e32427 _need_read_committed=9e43bb _next_lines=30029a _next_tick=ed5e1b\n",
-"function :_notify=1c3c34 _nudges_left=20b7fe _nudges_take=4d6a2a _open_before=d47415\n"
-"function :_operated=0ea1e7 _operated_one=8821dc _operated_row=0114af _others_hold=d71c01\n"
-"function :_outbox_ack=274c73 _outbox_asked=23914c _outbox_bury=33eb44 _outbox_copy=0fcb93\n"
-"function :_outbox_delete=783d88 _outbox_direct=d86264 _outbox_done=c0efc3\n"
-"function :_outbox_enqueue_many=ceed03 _outbox_enqueue_one=c1785a _outbox_fit=8c1583\n"
-"function :_outbox_hand=906b59 _outbox_hash=c2927c _outbox_limit=4b0017 _outbox_look=3c4149\n"
-"function :_outbox_mark=34e24e _outbox_messages=fd9616 _outbox_number=b5e457\n"
-"function :_outbox_partitions=12ef81 _outbox_queue=ce1338 _outbox_read=fd8fb5\n"
-"function :_outbox_renew=efae7a _outbox_restored=e95a3e _outbox_store=709327\n"
-"function :_outbox_tried=8a9910 _outbox_waits=4ed423 _outbox_widen=1c210f _parent_end=cd2ef1\n"
-"function :_parent_jobs=eaddad _parent_text=e6fd56 _parents=d20a06 _park=5773ae _part=4e99ea\n"
-"function :_peek_lines=06eaa8 _permit_exchange=441d0d _permit_fair=3d1e60 _permit_kept=93116d\n"
-"function :_permit_one=5a1050 _permit_share=6b9987 _permit_tokens=192454 _permits_free=2d935b\n"
-"function :_permits_prune=1d503e _permits_restored=dafe7e _pick=998eef _pick_failed=e213d1\n"
-"function :_pick_lined=e63ba5 _policies=f3aa96 _policy_row=c5f347 _progress_of_claim=366fbd\n"
-"function :_progress_write=b9f826 _promote=c2b8d2 _promote_late=36086e _prune_flows=1a6519\n"
-"function :_prune_lines=cd01f0 _prune_operations=0700bc _prune_signals=d7d179\n"
-"function :_prune_waiters=40f879 _queue_counts=2f49bc _queue_id=47b60c _queue_lines_set=bdc3f4\n"
-"function :_queue_lock=33a5e1 _queue_rates=0039c7 _quota_new=dc9eee _quota_set=677b4c\n"
-"function :_rate_chunk=3e6562 _rate_parse=4ed102 _rate_text=515db3 _reader_empty=1c5106\n"
-"function :_recover=8b34a1 _refuse=0ff5e4 _refuse_dead=467eed _register=d643ae _remains=7b6101\n"
-"function :_request=bc9519 _request_many=7b1b58 _rescue=833ddf _rescue_jobs=32d2aa\n"
-"function :_rescue_singly=d3c9b2 _retention_used=bbe7d0 _return_key=5f1952 _revivable=770099\n"
-"function :_revive_all=e5e6ae _revive_free=ecbb97 _revive_wait=6bf3a7 _ring_slot=556999\n"
-"function :_rings_unturned=2b8050 _row_holders=0ac477 _rows_within=ce2d89 _running=967a07\n"
-"function :_schedule_after=efcb22 _schedule_due=ba1966 _schedule_last=cb25bc\n"
-"function :_schedule_put=aa64a1 _schedules_set=ae74c2 _secure=b4d828 _sequence_restored=0e0535\n"
-"function :_served=443de1 _set_aside=50f36d _set_paused=d8bebb _settle=6ad788\n"
-"function :_settle_end=ec89d8 _settle_here=08111b _shell=5ed472 _shown=1d1dc0\n"
-"function :_signal_look=e5c299 _signal_of_claim=76ed56 _sleep=d86b23 _snapshots=e1226f\n"
-"function :_step_done_here=725313 _step_of_claim=a3c287 _strays=151168 _strict_holders=c01743\n"
-"function :_strict_job=2ff069 _subscription_of=cc01fa _subscriptions_drop=6fca4c\n"
-"function :_subscriptions_set=6047bd _succeeded=ad2590 _suspect_admitted=bef0fe\n"
-"function :_suspect_goes=565cd3 _suspect_room=99ce40 _take_key=a39e08 _take_lines=9f976f\n"
-"function :_takes=15ec07 _tally_fold=2b4a54 _tally_prune=9d4281 _tally_sums=67c4d7\n"
-"function :_tally_take=40fe71 _tell=ed31c2 _tell_waiters=21e89a _tenant_key=fdf23b\n"
-"function :_tenant_keys=569e0f _tenant_may=d72c00 _tenant_refuse=a1bd4e _tenant_writes=e77fa7\n"
-"function :_tick=ccc2ef _times_bounds=f790f6 _times_quantile=1bcbf9 _tokens_move=4dba4b\n"
-"function :_unawait=b96c2a _unpark=d66800 _us=556c7b _wait_briefly=f657f9 _wait_here=9105f5\n"
-"function :_wake=e24c8d _walk_quantum=52a57f _walk_stop=31dc88 _widen=e20461\n"
-"function :_work_backoff=ffd834 _work_decide=ba11d7 _work_lanes=a07bd6 _work_modes=eed2fb\n"
-"function :_work_settle=9408de _work_tidy=6a94d5 audit=65dadd batch=282678 cancel=2b8471\n"
-"function :citus_close=9366f0 citus_distribute=e59da2 citus_doubts=1e1423 citus_join=9b57aa\n"
-"function :citus_place=08c7a4 citus_undistribute=7ba854 dead_letter_cleanup=8d3f00\n"
-"function :dead_letter_count=a87563 dead_letter_discard=f74aa7 dead_letter_list=27822e\n"
-"function :dead_letter_reject=dc5565 dead_letter_replay=8413c6 dead_letter_resolve=32c7e4\n"
-"function :delete=e79f77 digest=88cb25 doctor=80d54f enqueue=48c9a8 enqueue_or_get=75196d\n",
-"function :erase=600922 explain_job=2efa98 export_done=85f743 export_next=b7b644\n"
-"function :export_set=407d9c flow=c55953 flow_cancel=e0989b flow_close=db725d\n"
-"function :flow_graph=d47f1e flow_revive=c91124 grant_enqueue=0ded36 grant_operate=2fde8e\n"
-"function :grant_read=95fa09 grant_work=0e6445 hold=9baefc line_set=ca0e46 mend=190288\n"
-"function :metrics=013567 move=594fba outbox_enqueue=5f67e3 outbox_grow=ff6fce\n"
-"function :outbox_register=d7d77d pause=83f437 peek=d93c08 prioritize=ed20e9 prune=0e79f8\n"
-"function :queue_set=ecaaca renew=9ef49c reschedule=6eb9a3 resume=6864c3 retention_set=76d8e4\n"
-"function :revive=ac52bd revoke=a87c1f schedule=fb18a4 schedule_drop=ccd482\n"
-"function :schedule_pause=312707 schedule_preview=319a0c schedule_resume=f72e24\n"
-"function :schedule_run=9ddaca signal=3ef364 standing=58e646 subscribe=b8d0bd turn=206634\n"
-"function :unsubscribe=6bdb07 wait=e5f1fd work_done=529214 work_fail=52b0f1\n"
-"function :work_heartbeat=40b80c work_join=ae4aa8 work_leave=8f2a05 work_recover=6d2d1d\n"
-"function :work_rescue=9fad22 work_take=3150b5\n"
-"index :dead_letter_failed_at=1074f6 dead_letter_open=d0c842 edge_child=dfa199\n"
-"index :edge_flow=103620 edge_held=5a0e1e failed_finished_at=b7c79e failed_flow=fa57e5\n"
-"index :failed_kind=1df76f failed_queue=31109c flow_ended_at=6a1f29 flow_job_id=bbc13d\n"
-"index :idempotency_ended_at=8ab7e3 job_flow=858dde job_lane=3ddd83 job_line=9c88b3\n"
-"index :job_suspect=ebedf7 line_held=8ec109 quota_of=43d84d schedule_next=1d9d1f\n"
-"index :signal_at=525988 signal_wait_name=3c8b28 subscription_of=69932c worker_kinds=830cad\n"
-"sequence :job_id=e3b0c4 message_id=e3b0c4\n"
-"table :claim=e3b0c4 dead_letter=e3b0c4 edge=e3b0c4 failed=e3b0c4 flow=e3b0c4 flow_job=e3b0c4\n"
-"table :flow_part=e3b0c4 history=e3b0c4 history_0=e3b0c4 history_1=e3b0c4 history_10=e3b0c4\n"
-"table :history_11=e3b0c4 history_12=e3b0c4 history_13=e3b0c4 history_14=e3b0c4\n"
-"table :history_15=e3b0c4 history_16=e3b0c4 history_17=e3b0c4 history_18=e3b0c4\n"
-"table :history_19=e3b0c4 history_2=e3b0c4 history_20=e3b0c4 history_21=e3b0c4\n"
-"table :history_22=e3b0c4 history_23=e3b0c4 history_3=e3b0c4 history_4=e3b0c4 history_5=e3b0c4\n"
-"table :history_6=e3b0c4 history_7=e3b0c4 history_8=e3b0c4 history_9=e3b0c4 idempotency=e3b0c4\n"
-"table :job=e3b0c4 kind=e3b0c4 line=e3b0c4 message=e3b0c4 meta=e3b0c4 nudge=e3b0c4\n"
-"table :operation=e3b0c4 partition=e3b0c4 permit=e3b0c4 queue=e3b0c4 quota=e3b0c4 ring=e3b0c4\n"
-"table :schedule=e3b0c4 schedule_owner=e3b0c4 signal=e3b0c4 signal_wait=e3b0c4 sleeper=e3b0c4\n"
-"table :subscription=e3b0c4 tally=e3b0c4 tenant=e3b0c4 waiter=e3b0c4 worker=e3b0c4\n"
-"type :claimed=3660be cron=f1162b delivery=63b64b room=369f22 walk=fe5920\n"
-"view :dead_letters=b54763 ended=253834 failures=2335d2 flows=5f6b2a jobs=99e38c limits=7de2c8\n"
-"view :lines=5ea98c live_jobs=99cf79 operator_log=280444 outbox=3a9bd4 past_jobs=99e38c\n"
-"view :queues=35b529 running=b07e7b schedules=6c7844 subscriptions=7fb9ff times=9f2b1d\n"
-"view :workers=b3f70e\n",
     NULL
 };
 

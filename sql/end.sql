@@ -497,6 +497,36 @@ BEGIN
     END IF;
 END $$;
 
+-- The same for jobs of a batch, all or none. They are locked in the order of their ids, so
+-- that two such transactions do not deadlock. Those in their last stage end together.
+CREATE OR REPLACE FUNCTION jobq._settle_all_here(
+    p_workers bigint[], p_claims bigint[], p_ids bigint[], p_states "char"[],
+    p_stages smallint[], p_attempts integer[], p_crashes integer[], p_suspects boolean[],
+    p_delays_us bigint[], p_errors text[], p_payloads jsonb[], p_bytes bytea[],
+    p_logs jsonb[] DEFAULT NULL, p_snoozes integer[] DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET jit = off AS $$
+DECLARE v_lost bigint;
+BEGIN
+    PERFORM FROM jobq.job j WHERE j.id = ANY (p_ids) ORDER BY j.id FOR UPDATE;
+    IF 's' = ALL (p_states) THEN
+        SELECT s.id INTO v_lost
+        FROM jobq._complete_with(p_workers, p_claims, p_ids, p_payloads, p_bytes, p_logs,
+                                 true) s
+        WHERE s.answer <> 'r' LIMIT 1;
+    ELSE
+        SELECT s.id INTO v_lost
+        FROM jobq._settle(p_workers, p_claims, p_ids, p_states, p_stages, p_attempts,
+                          p_crashes, p_suspects, p_delays_us, p_errors, p_payloads, p_bytes,
+                          true, p_logs, p_snoozes) s
+        WHERE s.answer <> 'r' LIMIT 1;
+    END IF;
+    IF FOUND THEN
+        RAISE EXCEPTION 'lease lost on job %', v_lost USING ERRCODE = 'JQ001',
+            HINT = 'Another worker has, or had, this job: roll back.';
+    END IF;
+END $$;
+
 -- What a handler's jobq_call_hold does: see hold. Only the worker that has the job may do it.
 -- p_queue: its queue is held, not its line.
 CREATE OR REPLACE FUNCTION jobq._hold_of_claim(

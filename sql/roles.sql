@@ -43,7 +43,7 @@ BEGIN
             'deregister|remains|kinds_of|citus_apart|'
             'work_(join|take|done|fail|heartbeat|rescue|recover|leave)|'
             'tick|schedules_set|subscriptions_set|hold|(hold|progress|step|signal)_of_claim|'
-            '(step_done|wait)_here|parent_jobs|'
+            '(step_done|wait|settle_all)_here|parent_jobs|'
             'outbox_(register|grow|partitions|hash|queue|direct|enqueue.*)|'
             'outbox_(look|read|ack|renew)|dead_letter_(replay|resolve|reject|list|count)'
         WHEN 'read' THEN 'running|queue_counts|queue_rates|last_hour|standing|audit|'

@@ -127,7 +127,7 @@ if [ "${1-}" = --one ]; then
     exit
 fi
 # shellcheck disable=SC2046  # a word for each seal that was built
-[ $# -gt 0 ] || set -- jobq.h jobq_pg.h child.c complete_in_transaction.c debounce.c enqueue_in_transaction.c \
+[ $# -gt 0 ] || set -- jobq.h jobq_pg.h batch.c child.c complete_in_transaction.c debounce.c enqueue_in_transaction.c \
     etl.c event_loop.c log_json.c logic_without_database.c metrics.c nightly.c outbox.c password.c progress.c tenants.c \
     test_faults.c test_handlers.c topics.c trace.c videos.c without_database.c worker.c worker.cc attune/attune.c \
     $(cd .build && ls examples/seal/zstd examples/seal/sodium 2>/dev/null | sed 's/examples.//; s/$/.c/')

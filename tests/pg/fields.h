@@ -34,6 +34,13 @@ static jobq_outcome fine(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
+static jobq_outcome fine_jobs(jobq_call *const *calls, int32_t count)
+{
+    (void)calls;
+    (void)count;
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
 static jobq_result fine_message(jobq_delivery *delivery, const jobq_message *message)
 {
     (void)delivery;
@@ -341,6 +348,12 @@ static const given handler_given[] = {
     {"user", .shown = "core/test_core_handlers.c", .why = A_POINTER},
     {"threads_max", .shown = "pg/test_pg_running.c",
      .wrong = HANDLER(.run = {fine}, .threads_max = -1)},
+    {"batch", .shown = "pg/test_pg_batch.c",
+     .wrong = HANDLER(.run = {fine}, .batch = fine_jobs)},
+    {"batch_max", .shown = "core/test_core_batch.c",
+     .wrong = HANDLER(.batch = fine_jobs, .batch_max = -1)},
+    {"batch_wait_us", .shown = "pg/test_pg_batch.c",
+     .wrong = HANDLER(.batch = fine_jobs, .batch_wait_us = SECOND)},
 };
 
 #define RECEIVER(...) RAW(jobq_pg_receiver, .queue = "o", __VA_ARGS__)

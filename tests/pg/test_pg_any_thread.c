@@ -55,6 +55,16 @@ static jobq_outcome commits(jobq_call *call)
     return jobq_pg_call_commit(call, conn);
 }
 
+static jobq_outcome commits_all(jobq_call *const *calls, int32_t count)
+{
+    jobq_pg_error error;
+    PGconn *conn = jobq_pg_call_conn(calls[0], &error);
+
+    if (conn == NULL) return JOBQ_OUTCOME_RETRY;
+    PQclear(PQexec(conn, "BEGIN"));
+    return jobq_pg_call_commit_all(calls, count, conn);
+}
+
 static jobq_outcome completes(jobq_call *call)
 {
     jobq_pg_error error;
@@ -96,28 +106,30 @@ static jobq_result delivers(jobq_delivery *d, const jobq_message *message)
 
 static const jobq_pg_handler handlers[] = {{.queue = "q", .kind = "k", .run = {commits}},
                                            {.queue = "q", .kind = "own", .run = {completes}},
-                                           {.queue = "q", .kind = "spawns", .run = {spawns}}};
+                                           {.queue = "q", .kind = "spawns", .run = {spawns}},
+                                           {.queue = "q", .kind = "many", .batch = commits_all,
+                                            .batch_wait_us = 1000}};
 static const jobq_pg_receiver receiver = {.queue = "out", .each = delivers, .transactional = true};
 
 /* ---- calls: each in some order, by each thread ----------------------------------------------- */
 
 
-static const char *const kinds[] = {"k", "own", "spawns"};
+static const char *const kinds[] = {"k", "own", "spawns", "many"};
 
 static void enqueues(int64_t n)
 {
-    jobq_pg_job jobs[3] = {{.queue = "q"}, {.queue = "q"}, {.queue = "q"}};
+    jobq_pg_job jobs[4] = {{.queue = "q"}, {.queue = "q"}, {.queue = "q"}, {.queue = "q"}};
     jobq_pg_error error;
-    int64_t ids[2];
+    int64_t ids[3];
     size_t i;
 
-    for (i = 0; i < 3; i++) jobs[i].kind = kinds[i];
+    for (i = 0; i < 4; i++) jobs[i].kind = kinds[i];
     jobs[0].payload = jobq_str_from("{\"a\": 1}");
     jobs[0].key = n % 2 == 0 ? "key" : NULL;
     jobs[0].line = "line";
     TRY(jobq_pg_enqueue(pg, NULL, &jobs[0], &ids[0], &error));
-    TRY(jobq_pg_enqueue_many(pg, NULL, jobs + 1, 2, ids, &error));
-    TRY(jobq_pg_enqueue_many(pg, NULL, jobs + 1, 2, JOBQ_PG_BY_COPY, &error));
+    TRY(jobq_pg_enqueue_many(pg, NULL, jobs + 1, 3, ids, &error));
+    TRY(jobq_pg_enqueue_many(pg, NULL, jobs + 1, 3, JOBQ_PG_BY_COPY, &error));
 }
 
 /* A job of a kind that nobody handles, so that it is still there. */

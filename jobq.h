@@ -1562,7 +1562,8 @@ typedef struct jobq_loop_stats {
     int64_t claims;       /* claims that were answered */
     int64_t empty_claims; /* ... without a job */
     int64_t claimed;      /* jobs that came with claims */
-    int64_t started;      /* handlers that were started */
+    int64_t started;      /* jobs whose handlers were started */
+    int64_t calls;        /* ... in so many calls: fewer if handlers get batches */
     int64_t flushed;      /* decisions that the store has taken: jobs that ended or went back */
     int64_t succeeded;    /* stages done, also by a handler's own transaction */
     int64_t retried;      /* attempts that failed or ran out of time, and will be repeated */
@@ -8291,6 +8292,7 @@ static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
     }
     for (i = 0; i < n; i++) l->slots[l->running[l->running_count - n + i]].together = n;
     l->call_count++;
+    l->stats.calls++;
     if (l->batch.count > 0) jobq__per_call_move(l, b, n);
     return first;
 }
@@ -8422,6 +8424,7 @@ static void jobq__job_unhandled(jobq_loop *l, int64_t now, int32_t slot)
 
     jobq__unrun(l, slot);
     l->stats.started--; /* no handler was */
+    l->stats.calls -= l->calls[l->slots[slot].call].left == 0;
     l->session.every_kind = false; /* until the next news: the kind may be another worker's */
     for (i = 0; i < l->kind_count && l->kinds[i] != l->slots[slot].job.kind;) i++;
     if (i < l->kind_count) l->kinds[i] = l->kinds[--l->kind_count];

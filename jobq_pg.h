@@ -221,6 +221,7 @@
  *          files or host by jobq_pg_dial_set, or a connection of your own. It may block.
  * EXACTLY ONCE  In a handler: BEGIN on jobq_pg_call_conn, write your data, and return
  *          jobq_pg_call_commit(call, conn). If the lease was lost meanwhile, the COMMIT is refused.
+ *          From a handler of batches return jobq_pg_call_commit_all(calls, count, conn).
  *          A job and the data that its handler changes belong on one server: see CITUS.
  * SEALED PAYLOADS  desc.seal turns a payload into other bytes before it is sent, desc.open turns
  *          them back before the handler gets it: compression, encryption. All ways of enqueue from
@@ -246,15 +247,22 @@
  *             of cores if handlers compute, 10 to 50 if they wait for other servers. All queues of
  *             a worker share them, for jobs and messages. If slow jobs must not hold up quick ones,
  *             give the slow kind a threads_max, or a worker of its own.
+ * BATCHES     A handler with .batch gets many jobs in one call: see BATCHES in jobq.h. All of them
+ *             share the connection of jobq_pg_call_conn, and jobq_pg_call_commit_all commits what
+ *             it wrote with the ends of all. jobq_pg_call_commit and _complete on one call end that
+ *             job. A payload that cannot be opened is put off, and the handler gets the others. If
+ *             threads times batch_max is more than half of JOBQ_LOOP_SLOTS (1,024), batches are
+ *             smaller when all threads are busy.
  * HOOKS       before, after and failed are called around every handler, on its thread, without
- *             locks. They may read the call or the delivery but not change it, and should be quick.
- *             after gets the outcome and what becomes of the job; if the handler overran its time,
- *             it has no outcome and runs on the replacing thread. failed follows if the job has
- *             failed for good, or once for each message that becomes a dead letter. Hooks run
- *             before the database has the result, so work that is repeated is reported again. For
- *             a job that failed because its workers died, or because the database refused its
- *             result, only failed is called, in the worker that found that, and at most once; its
- *             call has no payload. The view failures has all of them.
+ *             locks; of a batch, for each of its jobs. They may read the call or the delivery but
+ *             not change it, and should be quick. after gets the outcome and what becomes of the
+ *             job; if the handler overran its time, it has no outcome and runs on the replacing
+ *             thread. failed follows if the job has failed for good, or once for each message that
+ *             becomes a dead letter. Hooks run before the database has the result, so work that is
+ *             repeated is reported again. For a job that failed because its workers died, or
+ *             because the database refused its result, only failed is called, in the worker that
+ *             found that, and at most once; its call has no payload. The view failures has all of
+ *             them.
  * BAD HANDLERS  A handler that hangs keeps its thread for ever, unless its queue or kind has a
  *             time limit. There is none by default: give each queue one (jobq_pg_queue_set). A
  *             handler that overruns it counts as a failed attempt, and its thread is replaced.
@@ -14180,6 +14188,7 @@ static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
 
     if (now < w->stats_mono_us) return;
     JOBQ_PG__TELL(" started", jobs, started);
+    JOBQ_PG__TELL(", calls", jobs, calls);
     JOBQ_PG__TELL(", succeeded", jobs, succeeded);
     JOBQ_PG__TELL(", retried", jobs, retried);
     JOBQ_PG__TELL(", failed", jobs, failed);

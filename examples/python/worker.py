@@ -11,8 +11,12 @@ has its effects exactly once: what it writes there commits with the end of the j
 (After psycopg.Rollback there, what the handler returns or raises is the job's end, as without it.)
 Afterwards the session's settings, role, LISTEN, advisory locks and temporary tables are reset.
 A handler that runs for long looks at job.stop, an event: its lease is lost, or somebody cancels it.
+
+worker.Batch(store, most=100), as a handler, calls store(jobs) for up to 100 jobs of its kind. It
+returns nothing, or a list with a result for each; job.end = worker.End("discard", "no row") is the
+end of one. `with worker.transaction(jobs) as cursor` commits with the ends of all of these.
 """
-import contextlib, json, logging, os, select, signal, socket, threading, time, traceback
+import contextlib, json, logging, operator, os, select, signal, socket, threading, time, traceback
 import psycopg
 from psycopg.types.json import Jsonb
 
@@ -36,22 +40,37 @@ class End(Exception):
         self.outcome, self.error, self.delay = outcome, error, delay
 
 
+class Batch:
+    def __init__(self, handler, most=100):
+        self.handler, self.most = handler, most
+
+
+@contextlib.contextmanager
+def transaction(jobs, results=None):
+    owner, done = jobs[0].owner, False
+    connection = owner.connection()
+    owner.own.fresh = False
+    with contextlib.ExitStack() as commit, connection.transaction():
+        yield connection.cursor()
+        ends = zip(jobs, results or [None] * len(jobs))
+        for job, result in sorted(ends, key=lambda end: end[0].id):  # in one order: no deadlock
+            result = None if result is None else Jsonb(result)
+            owner.call(connection, "work_done", *job.token, job.id, result)
+        done = commit.enter_context(owner.bounded())
+    for job in jobs:
+        job.ended = job.ended or done  # not after a Rollback
+
+
 class Job:
+    end = None  # of a job in a batch: an End
+
     def __init__(self, owner, token, row):
         self.owner, self.token, self.stop, self.ended = owner, token, threading.Event(), False
         (self.id, self.queue, self.kind, self.attempt, self.crash, self.stage, self.stages,
          self.timeout, self.payload, self.bytes, self.headers) = row
 
-    @contextlib.contextmanager
     def transaction(self, result=None):
-        connection, done = self.owner.connection(), False
-        self.owner.own.fresh = False
-        with contextlib.ExitStack() as commit, connection.transaction():
-            yield connection.cursor()
-            result = None if result is None else Jsonb(result)
-            self.owner.call(connection, "work_done", *self.token, self.id, result)
-            done = commit.enter_context(self.owner.bounded())
-        self.ended = self.ended or done  # not after a Rollback
+        return transaction([self], [result])
 
 
 class Own(threading.local):
@@ -69,6 +88,9 @@ class Worker:
         self.turn, self.pulse = threading.Lock(), threading.Lock()
         (self.wake_read, self.wake_write), self.number, self.jobs = os.pipe(), 0, set()
         self.waits, self.unanswered = {}, None
+        self.most = max(getattr(handler, "most", 1) for kinds in handlers.values()
+                        for handler in kinds.values())  # jobs of a take
+        self.ready = []  # taken for a batch, and not of it: they come next
 
     def connect(self):
         """Without prepared statements, which a pooler may not keep."""
@@ -128,6 +150,8 @@ class Worker:
         [(self.worker, self.channel)] = self.until_answered("work_join", Jsonb(kinds), self.name,
             f"{self.lease} seconds", socket.gethostname(), os.getpid())
         self.alive_until, self.watched = sent + self.lease, {}
+        self.jobs.difference_update(self.ready)  # another worker has, or will have, them
+        self.ready = []
 
     def beat(self):
         """Renews the lease, or joins again. Hears of cancels, and rescues the jobs of the dead."""
@@ -162,19 +186,33 @@ class Worker:
         self.jobs.update(jobs)
         return jobs
 
-    def next_job(self):
-        """Waits for a job. None: the worker stops."""
+    def mates(self):
+        """The first ready job and those of its batch; with each attempt, half as many."""
+        first, mates, others = self.ready[0], [], []
+        most = getattr(self.handlers[first.queue][first.kind], "most", 1) >> first.attempt - 1
+        alike = operator.attrgetter("queue", "kind", "stage", "attempt", "timeout")
+        for job in self.ready:
+            fits = alike(job) == alike(first) and len(mates) < max(most, 1)
+            (mates if fits else others).append(job)
+        self.ready = others
+        return mates
+
+    def next_jobs(self):
+        """Waits for a job, or a batch. None: the worker stops."""
         nap = 0.01
         while not self.stopping.is_set():
             try:
+                if self.ready:
+                    return self.mates()
                 if self.unanswered:  # no thread has the jobs of that number
                     token, self.unanswered = self.unanswered, None
                     self.until_answered("work_recover", *token)
                 if time.monotonic() > self.alive_until:
                     self.beat()  # without a lease it would only give back what it takes
                     continue
-                for job in self.take():
-                    return job
+                self.ready = self.take(self.most)
+                if self.ready:
+                    continue
                 with self.bounded():
                     self.connection().execute(LISTEN.format(self.channel))  # if it does not yet
                 heard, _, _ = select.select([self.connection(), self.wake_read], [], [], nap)
@@ -186,23 +224,36 @@ class Worker:
                     self.unanswered, self.alive_until = None, 0
                 self.stopping.wait(nap := min(nap * 2, self.poll))
 
-    def run_handler(self, job):
-        """Returns how the job ends: a function of the protocol, and values."""
+    def run_handler(self, *jobs):
+        """Returns how each job ends: a function of the protocol, and values."""
         try:
             if self.stopping.is_set() or time.monotonic() > self.alive_until:
                 raise End("release")
-            job.payload, job.headers = (json.loads(text) if text else None
-                                        for text in (job.payload, job.headers))
-            result = self.handlers[job.queue][job.kind](job)
-            return "work_done", None if result is None else Jsonb(result)
+            for job in jobs:
+                job.payload, job.headers = (json.loads(text) if text else None
+                                            for text in (job.payload, job.headers))
+            handler = self.handlers[job.queue][job.kind]
+            if isinstance(handler, Batch):
+                results = handler.handler(list(jobs)) or [None] * len(jobs)
+            else:
+                results = [handler(job)]
+            ends = [("work_done", None if result is None else Jsonb(result)) for result in results]
         except End as end:
-            return "work_fail", end.error, end.outcome, end.delay
+            ends = [("work_fail", end.error, end.outcome, end.delay)] * len(jobs)
         except BaseException as error:  # a job that is to be cancelled is, then
-            return "work_fail", traceback.format_exception_only(type(error), error)[-1].strip()
+            why = traceback.format_exception_only(type(error), error)[-1].strip()
+            ends = [("work_fail", why)] * len(jobs)
+        return [("work_fail", job.end.error, job.end.outcome, job.end.delay) if job.end else end
+                for job, end in zip(jobs, ends)]
 
-    def handle(self, job):
-        """Runs a job and writes its end. If that is refused, the attempt has failed."""
-        ends = [self.run_handler(job)]
+    def handle(self, *jobs):
+        """Runs jobs in one call and writes the end of each."""
+        for job, end in zip(jobs, self.run_handler(*jobs)):
+            self.write_end(job, end)
+
+    def write_end(self, job, end):
+        """If it is refused, the attempt has failed."""
+        ends = [end]
         for function, *values in ends:
             try:
                 if not job.ended:  # in the handler's own transaction
@@ -216,9 +267,9 @@ class Worker:
     def serve(self):
         while not self.stopping.is_set():
             with self.turn:  # one of the threads waits for a job; the others wait for their turn
-                job = self.next_job()
-            if job:
-                self.handle(job)
+                jobs = self.next_jobs()
+            if jobs:
+                self.handle(*jobs)
 
     def stop(self, *_):
         self.stopping.set()

@@ -24,7 +24,10 @@
 --      monotonic clock, its handlers must stop. alive = false: so they must now; join again.
 --   5. If the answer of work_heartbeat or work_rescue is lost, hand '{}' to the next call as
 --      watched: an outage proves no worker dead.
---   6. JQ002 from work_take: the worker is dead, so join again. JQ004 from work_join: this
+--   6. Whoever runs several jobs in one call gives each its own end. They have one kind,
+--      stage, attempt and timeout, and are half as many with each attempt after the first, so
+--      that one bad job does not fail the others for good. A suspect comes alone.
+--   7. JQ002 from work_take: the worker is dead, so join again. JQ004 from work_join: this
 --      database is a copy, or a queue has a limit that such a worker does not keep. (names.sql
 --      lists all SQLSTATEs of jobq's own.)
 --

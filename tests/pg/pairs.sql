@@ -99,6 +99,13 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('settle here', 'held', true, ARRAY[$$
     SELECT '6', 'done' FROM (SELECT jobq._settle_here(1, 1, 6, 's', 0::smallint, 1, 0, false, 0,
         NULL, NULL, NULL) OFFSET 0) s$$]),
+('settle all here', 'held', true, ARRAY[$$
+    SELECT u.id::text, 'done' FROM unnest('{5,6}'::bigint[]) u (id), (
+        SELECT jobq._settle_all_here('{1,1}', '{1,1}', '{6,5}', '{s,s}', '{0,0}', '{1,1}', '{0,0}',
+            '{f,f}', '{0,0}', NULL, NULL, NULL) OFFSET 0) s$$]),
+('settle all here: next stage', 'held', true, ARRAY[$$
+    SELECT '6', 'settled' FROM (SELECT jobq._settle_all_here('{1}', '{1}', '{6}', '{r}', '{1}',
+        '{0}', '{0}', '{f}', '{0}', NULL, '{"2"}', NULL) OFFSET 0) s$$]),
 ('heartbeat', 'held idle', true, ARRAY[$$
     SELECT 'worker 1', 'lives: ' || alive FROM jobq._heartbeat(1, 60000000, '{3}')$$]),
 ('heartbeat of another', 'held idle', false, ARRAY[$$

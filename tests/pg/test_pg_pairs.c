@@ -21,7 +21,7 @@
 #define WORLDS 3         /* processes, each with a schema of its own */
 #define STATEMENTS 6     /* of an operation, and of the way out of worker 1 */
 #define LINES 64         /* of a judgement */
-#define OPERATIONS 120
+#define OPERATIONS 124
 #define OUTCOMES 5000
 #define POINTS 200
 #define STORIES 3        /* told in each world; failures beyond are counted */

@@ -174,6 +174,24 @@ def sees(job):
             (job.id,))
 
 
+def store(jobs):
+    """The job \"bad\" fails the whole batch, and the one that is \"odd\" only itself."""
+    for job in jobs:
+        did(job, len(jobs))
+    if any(job.payload == "bad" for job in jobs):
+        raise ValueError("one of you is bad")
+    for job in jobs:
+        if job.payload == "odd":
+            job.end = worker.End("discard", "odd")
+    good = [job for job in jobs if not job.end]
+    if good and good[0].payload == "own":
+        with worker.transaction(good, [job.id for job in good]) as cursor:
+            for job in good:
+                cursor.execute("INSERT INTO effect VALUES (%s, 'own')", (job.id,))
+    return [job.id for job in jobs]
+
+
+BATCHES = {"q": {"store": worker.Batch(store, most=8), "plain": plain}}
 HANDLERS = {"q": {f.__name__: f for f in (plain, flaky, once, hang, slow, die, ends, refused,
                                           leaves, gives_up, undoes, prepared, changes, sees)}}
 
@@ -217,8 +235,8 @@ def through(proxy):
     return f"host={proxy.folder.name} port=5432 user={user} dbname={name}"
 
 
-def start(lease=2, conninfo=SERVER, poll=1):
-    process = subprocess.Popen([sys.executable, __file__, "--work", str(lease), conninfo, str(poll)],
+def start(lease=2, conninfo=SERVER, poll=1, work="--work"):
+    process = subprocess.Popen([sys.executable, __file__, work, str(lease), conninfo, str(poll)],
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout.readline() == "joined\n"
     return process
@@ -561,6 +579,37 @@ class Test(unittest.TestCase):
             wait(lambda: one("SELECT state FROM jobq.jobs WHERE id = %s", job) != "running")
         wait(lambda: self.states()[job] == "s")
 
+    def test_a_batch_ends_job_by_job(self):
+        jobs = [self.enqueue("store", "odd" if n == 3 else "good") for n in range(7)]
+        plains = [self.enqueue("plain", n) for n in range(5)]
+        self.start(2, SERVER, 1, "--batch")
+        wait(lambda: sorted(self.states().values()) == ["f"] + ["s"] * 11)
+        self.assertEqual(self.states()[jobs[3]], "f")
+        self.assertEqual(one("SELECT errors->-1->>'error' FROM jobq.failed"), "odd")
+        self.assertGreater(one("SELECT max(what::int) FROM effect WHERE what <> 'ran'"), 1)
+        self.assertEqual(one("SELECT count(*) FROM jobq.history WHERE result = to_jsonb(id)"), 6)
+        self.assertEqual(one("SELECT count(*) FROM effect WHERE what = 'ran'"), len(plains))
+
+    def test_a_bad_job_is_alone_in_the_end(self):
+        jobs = [self.enqueue("store", "bad" if n == 3 else "good", max_attempts=5)
+                for n in range(8)]
+        sql("SELECT jobq.queue_set('q', backoff_base => '10 ms', backoff_cap => '20 ms')")
+        self.start(2, SERVER, 1, "--batch")
+        wait(lambda: sorted(self.states().values()) == ["f"] + ["s"] * 7)
+        self.assertEqual(self.states()[jobs[3]], "f")
+        self.assertGreaterEqual(one("SELECT count(*) FROM effect WHERE job = %s AND what = '1'",
+                                    jobs[3]), 2)  # in attempts 4 and 5
+        self.assertLessEqual(one("SELECT max(attempt) FROM jobq.history"), 4)
+
+    def test_a_batch_commits_with_all_its_ends(self):
+        for _ in range(20):
+            self.enqueue("store", "own")
+        self.start(2, SERVER, 1, "--batch")
+        wait(lambda: list(self.states().values()) == ["s"] * 20)
+        self.assertEqual(sql("SELECT count(*), count(DISTINCT job) FROM effect "
+                             "WHERE what = 'own'"), [(20, 20)])
+        self.assertEqual(one("SELECT count(*) FROM jobq.history WHERE result = to_jsonb(id)"), 20)
+
     def test_a_stop_waits_for_handlers_and_gives_the_rest_back(self):
         jobs = [self.enqueue("slow") for _ in range(6)]
         process = self.start()
@@ -575,8 +624,9 @@ class Test(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--work"]:
-        made = worker.Worker(sys.argv[3], HANDLERS, lease=float(sys.argv[2]))
+    if sys.argv[1:2] in (["--work"], ["--batch"]):
+        handlers = HANDLERS if sys.argv[1] == "--work" else BATCHES
+        made = worker.Worker(sys.argv[3], handlers, lease=float(sys.argv[2]))
         made.poll = float(sys.argv[4])
         joined = made.join
 

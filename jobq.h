@@ -189,7 +189,7 @@
  *     JOBQ_MEMORY_KINDS    kinds of a jobq_memory with a policy of their own         (default: 8)
  *     JOBQ_MEMORY_EDGES    what jobs of a jobq_memory wait for                      (default: 32)
  *     JOBQ_MEMORY_LINES    lines of a jobq_memory with rules of their own or a rate  (default: 16)
- *     JOBQ_MEMORY_BATCH    jobs of one call of a handler on a jobq_memory            (default: 32)
+ *     JOBQ_MEMORY_BATCH    jobs of one call of a handler on a jobq_memory            (default: 16)
  *     JOBQ_TEST_JOBS, JOBQ_TEST_BYTES   jobs of a jobq_test, and bytes of their payloads and
  *                          headers                                   (default: 256, 1,000,000)
  *     JOBQ_TEST_BATCH      jobs of one call of a handler in a jobq_test              (default: 100)
@@ -3018,7 +3018,7 @@ JOBQ_API int64_t jobq_loop_wants(const jobq_loop *loop, jobq_request_kind kind, 
 #endif
 
 #ifndef JOBQ_MEMORY_BATCH
-#define JOBQ_MEMORY_BATCH 32 /* jobs of one call */
+#define JOBQ_MEMORY_BATCH 16 /* jobs of one call */
 #endif
 
 typedef struct jobq_memory jobq_memory;
@@ -8160,7 +8160,7 @@ static const jobq_batching *jobq__batching_of(const jobq_loop *l, int32_t kind)
  * end a bad job is alone, and the others succeed. */
 static int32_t jobq__batch_room(const jobq_batching *b, const jobq_job *job)
 {
-    if (b == NULL || job->suspect) return 1;
+    if (b == NULL) return 1;
     return (int32_t)jobq__max(b->most >> jobq__min(jobq__max(job->attempt - 1, 0), 30), 1);
 }
 
@@ -8265,9 +8265,8 @@ static void jobq__start_job(jobq_loop *l, int64_t mono_us, int32_t i, int32_t ca
 /* Starts a call. Returns the slot of its first job; jobq_loop_mate tells the others. -1: none. */
 static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
 {
-    int32_t first, prev, i, next, call = 0, n = 0;
+    int32_t first, prev, i, next, room, call = 0, n = 0;
     const jobq_batching *b;
-    int64_t room;
 
     JOBQ_ASSERT(l != NULL);
     if (l->phase != JOBQ_PHASE_WORKING || mono_us >= l->lease.end_mono_us ||
@@ -8277,8 +8276,7 @@ static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
     first = jobq__batch_first(l, mono_us, &prev);
     if (first < 0) return -1;
     b = jobq__batching_of(l, l->slots[first].job.kind);
-    room = jobq__min(jobq__batch_room(b, &l->slots[first].job),
-                     l->config.jobs_max - l->stats.started);
+    room = jobq__batch_room(b, &l->slots[first].job);
     while (l->calls[call].left > 0) call++;
     for (i = first; i >= 0 && n < room; i = next) {
         next = l->slots[i].next;

@@ -8,6 +8,7 @@
 #define JOBQ_LOOP_QUEUES 2
 #define JOBQ_LOOP_PARTITIONS 8
 #define JOBQ_TALLY_KINDS 4
+#define JOBQ_MEMORY_BATCH 32
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 

@@ -35,7 +35,7 @@
 static jobq_loop loop;
 static union {
     int64_t align;
-    char bytes[1 << 17];
+    char bytes[1 << 18];
 } block;
 static jobq_memory *memory;
 

@@ -167,7 +167,7 @@ hunt_core() {
         return ;;
     esac
     for tool in test_core_machine test_core_rules test_core_strings test_core_trace test_core_cron \
-        test_core_schedule test_core_handlers test_core_loop test_core_conform test_core_outbox test_core_lines \
+        test_core_schedule test_core_handlers test_core_loop test_core_batch test_core_conform test_core_outbox test_core_lines \
         test_core_permits test_core_relay test_core_crowd; do
         try_test "$tool" && return
     done

@@ -1977,9 +1977,10 @@ JOBQ_API bool jobq_test_ready(jobq_test *test, int64_t id);
  *        job and reads no message until it has watched them for their lease and has rescued them,
  *        or their heartbeats have gone on. It waits at most two leases of its own.
  *   (19) If a kind has a limit, at most that number of its jobs run or wait for a thread in this
- *        worker. Claims leave out a kind that is at its limit. Before that, a claim may bring too
- *        many of its jobs; they are released at once. A handler that was abandoned no longer
- *        counts.
+ *        worker; if it has batches, at most that number of calls run, and as many jobs as these may
+ *        have run or wait. Claims leave out a kind that is at its limit. Before that, a claim may
+ *        bring too many of its jobs; they are released at once. A handler that was abandoned no
+ *        longer counts.
  *   (20) A queue or a kind may have a quota: a limit of the jobs that run at once over all
  *        workers, and a rate of starts. A worker claims at most what its permits and tokens allow.
  *        What it holds and what its claims without an answer may bring counts: a claim from when it

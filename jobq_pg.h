@@ -11772,10 +11772,11 @@ static void jobq_pg__run_work(jobq_pg_worker *w, jobq_pg__run *run)
     jobq_pg__os_unlock(&w->group->lock);
     memset(&verdict, 0, sizeof verdict);
     for (i = 0; i < run->count; i++) {
-        jobq_pg_report *report = &jobq_pg__run_at(run, i)->data->report;
-        jobq_pg__report_start(report, jobq_pg__run_at(run, i));
-        if (w->hooks.before != NULL) w->hooks.before(w->hooks.user, report);
+        jobq_pg__run *of = jobq_pg__run_at(run, i);
+        jobq_pg__report_start(&of->data->report, of);
     }
+    for (i = 0; i < run->count && w->hooks.before != NULL; i++)
+        w->hooks.before(w->hooks.user, &jobq_pg__run_at(run, i)->data->report);
     began = jobq_pg__mono_us();
     told = jobq_pg__run_call(w, run, &verdict);
     jobq_pg__run_ended(w, run, jobq_pg__mono_us() - began, &verdict, told);

@@ -372,7 +372,8 @@ static const setting settings[] = {
      .expires = "\2\3\0"},
     {.name = "together", .nodes = 2, .jobs = 3, .threads = 2, .timeout = 2, .together = 2},
     {.name = "gather", .nodes = 1, .jobs = 3, .threads = 2, .together = 2, .gather = 1},
-    {.name = "fellows", .nodes = 1, .jobs = 4, .threads = 3, .crashing = 1, .together = 3},
+    {.name = "fellows", .nodes = 1, .jobs = 4, .threads = 2, .crashing = 1, .together = 2,
+     .prefetch = true},
     {.name = "pairs", .nodes = 1, .jobs = 3, .pairs = true},
 };
 enum { SETTINGS = sizeof settings / sizeof settings[0] };

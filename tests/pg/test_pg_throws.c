@@ -145,6 +145,23 @@ static void in_memory_it_has_failed_as_well(void **unused)
     free(loop);
 }
 
+/* Of a batch those that it had not ended have failed. */
+static void a_batch_that_throws_fails_what_it_left(void **unused)
+{
+    static jobq_call jobs[3];
+    jobq_call *calls[3] = {&jobs[0], &jobs[1], &jobs[2]};
+    int i;
+
+    (void)unused;
+    jobq_calls_run(calls, 3, throws_jobs);
+    assert_int_equal(jobs[0].outcome, JOBQ_OUTCOME_SUCCESS);
+    assert_int_equal(jobs[0].error_size, 0);
+    for (i = 1; i < 3; i++) {
+        assert_int_equal(jobs[i].outcome, JOBQ_OUTCOME_RETRY);
+        assert_string_equal(jobs[i].error, "no such host");
+    }
+}
+
 static bool succeeds(jobq_test *test, void *user)
 {
     jobq_test_job job = {.queue = "q", .kind = "k"};
@@ -184,6 +201,7 @@ int main(void)
         TEST(a_message_whose_handler_throws_comes_again),
         TEST(a_batch_whose_handler_throws_comes_again),
         TEST(in_memory_it_has_failed_as_well),
+        TEST(a_batch_that_throws_fails_what_it_left),
         TEST(a_handler_that_dies_is_left),
     };
 

@@ -38,6 +38,13 @@ jobq_outcome throws(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
+jobq_outcome throws_jobs(jobq_call *const *calls, int32_t)
+{
+    calls[0]->outcome = JOBQ_OUTCOME_SUCCESS;
+    misbehave();
+    return JOBQ_OUTCOME_SUCCESS;
+}
+
 jobq_outcome throws_nothing(jobq_call *call)
 {
     Cleanup cleanup;

@@ -13,6 +13,7 @@ extern int throws_calls;   /* of the handlers below, where they may throw */
 extern int throws_cleaned; /* destructors that ran as they were left */
 
 jobq_outcome throws(jobq_call *call);
+jobq_outcome throws_jobs(jobq_call *const *calls, int32_t count); /* the first has succeeded */
 jobq_outcome throws_nothing(jobq_call *call); /* and catches what comes */
 jobq_result throws_each(jobq_delivery *delivery, const jobq_message *message);
 jobq_result throws_all(jobq_delivery *delivery);

@@ -8240,7 +8240,7 @@ static void jobq__per_call_move(jobq_loop *l, const jobq_batching *b, int32_t n)
     int32_t was = l->batch.per_call;
 
     if (n < was) l->batch.per_call -= (was - n + 7) / 8;
-    else if (b != NULL) l->batch.per_call = (int32_t)jobq__min(2 * n, b->most);
+    else if (b != NULL) l->batch.per_call = (int32_t)jobq__min(2 * (int64_t)n, b->most);
     l->batch.per_call = (int32_t)jobq__max(l->batch.per_call, l->batch.least);
 }
 
@@ -13923,8 +13923,7 @@ struct jobq_test {
     const char *refused; /* why the latest job or message was */
     int32_t handler_count;
     jobq_memory_handler handlers[63];
-    int32_t batches[63]; /* by the number of a kind, as the store tells them to the loop */
-    int64_t waits_us[63];
+    jobq_loop_served served;
     int32_t receiver_count;
     jobq_test_receiver receivers[JOBQ_MEMORY_PARTITIONS]; /* of the partition with this id - 1 */
     void *conn;
@@ -13999,13 +13998,9 @@ static void jobq__test_start(jobq_test *t)
     int32_t number = 0, id, i;
 
     memset(&config, 0, sizeof config);
-    memset(&served, 0, sizeof served);
+    served = t->served;
     config.served = &served;
     for (i = 0; i < t->handler_count; i++) jobs |= (uint64_t)1 << t->handlers[i].queue;
-    for (i = 0; i < t->kinds.count && i < JOBQ_LOOP_KINDS; i++) {
-        served.kind_batches[i] = t->batches[i];
-        served.kind_waits_us[i] = t->waits_us[i];
-    }
     for (i = 0; i < t->receiver_count; i++)
         messages |= (uint64_t)1 << t->memory->partitions[i].queue;
     for (id = 1; id < 64; id++) { /* the loop numbers its queues in the order of their ids */
@@ -14027,9 +14022,10 @@ static void jobq__test_batch(jobq_test *t, const jobq_job_handler *h, int32_t ki
     if (h->batch == NULL) return;
     JOBQ_ASSERT(h->batch_max >= 0 && h->batch_max <= JOBQ_BATCH_MAX);
     JOBQ_ASSERT(h->batch_wait_us >= 0 && h->batch_wait_us <= JOBQ_BATCH_WAIT_MAX);
-    t->batches[kind - 1] =
+    JOBQ_ASSERT(kind <= JOBQ_LOOP_KINDS);
+    t->served.kind_batches[kind - 1] =
         (int32_t)jobq__min(jobq__or(h->batch_max, JOBQ_BATCH_DEFAULT), JOBQ_TEST_BATCH);
-    t->waits_us[kind - 1] = h->batch_wait_us;
+    t->served.kind_waits_us[kind - 1] = h->batch_wait_us;
 }
 
 JOBQ_API jobq_test *jobq_test_init(void *block, const jobq_job_handler *handlers, int32_t count)

@@ -12600,7 +12600,7 @@ JOBQ_API jobq_outcome jobq_pg_call_commit_all(jobq_call *const *calls, int32_t c
     }
     if (some == NULL) code = jobq_pg__no_memory(&error);
     else if (n > 0) code = jobq_pg__complete_all(some, n, conn, &error);
-    outcome = jobq_pg__calls_end(some, n, conn, code, &error);
+    outcome = jobq_pg__calls_end(some != NULL ? some : calls, n, conn, code, &error);
     for (i = 0; i < n; i++) some[i]->outcome = outcome;
     free(some);
     return outcome;

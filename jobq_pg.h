@@ -315,14 +315,16 @@
  *
  *     jobq_pg_worker_open(pg, &work, &worker, &error);
  *     while (jobq_pg_worker_step(worker, 5000)) {
- *         int64_t until;
- *         int count = jobq_pg_worker_fds(worker, fds, &until);
- *         ... poll these fds (of <poll.h>) beside yours, until then at the latest ...
+ *         int64_t wait_us;
+ *         int count = jobq_pg_worker_fds(worker, fds, &wait_us);
+ *         ... poll these fds (of <poll.h>) beside yours, for this time at the longest ...
  *     }
  *     jobq_pg_worker_free(worker);
  *
- * jobq_pg_worker_ask enqueues, gets, cancels and awaits jobs without waiting: a later step calls
- * back with the answer.
+ * A loop that keeps a watcher for each descriptor drops those of the worker before a step, which
+ * may close them, and makes new ones afterwards: examples/loops has libuv, Boost.Asio, Qt, GLib and
+ * sd-event. jobq_pg_worker_ask enqueues, gets, cancels and awaits jobs without waiting: a later
+ * step calls back with the answer.
  *
  * Handlers run inside the step, one at a time. jobq_pg_worker_stop may be called from anywhere,
  * even from a signal handler, and wakes the poll. One thread may step many workers, for example one
@@ -1571,11 +1573,9 @@ struct pollfd; /* of poll.h, which the program includes */
  * jobq_pg_worker_fds -- what to wait for before the next step.
  *
  * Shape   fds holds JOBQ_PG_FDS; returns how many are filled. Ask before each wait: they change.
- * Units   *until_mono_us (may be NULL): step then at the latest; of CLOCK_MONOTONIC, JOBQ_NEVER:
- *         only the fds say when; past: at once.
+ * Units   *wait_us (may be NULL): step after this time at the latest: 0 (at once) to an hour.
  */
-JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *worker, struct pollfd *fds,
-                                int64_t *until_mono_us);
+JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *worker, struct pollfd *fds, int64_t *wait_us);
 
 /* The answer to a question. Pointers live until the callback returns. */
 typedef struct jobq_pg_reply {
@@ -14425,18 +14425,19 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *w, int64_t budget_us)
     return alive;
 }
 
-JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int64_t *until_mono_us)
+JOBQ_API int jobq_pg_worker_fds(const jobq_pg_worker *w, struct pollfd *fds, int64_t *wait_us)
 {
+    int64_t now = jobq_pg__mono_us(), until, hour = JOBQ_HOURS(1);
     int count = 0, i;
 
     JOBQ_ASSERT(w != NULL && w->hosted && fds != NULL);
-    if (until_mono_us != NULL) *until_mono_us = 0;
+    until = jobq_pg__until(w);
+    if (wait_us != NULL) *wait_us = until <= now ? 0 : until - now < hour ? until - now : hour;
     if (jobq_pg__worker_forked(w)) return 0;
     jobq_pg__watch(w, fds);
     for (i = 0; i < JOBQ_PG_FDS; i++) {
         if (fds[i].fd != JOBQ_PG__OS_NONE) fds[count++] = fds[i];
     }
-    if (until_mono_us != NULL) *until_mono_us = jobq_pg__until(w);
     return count;
 }
 

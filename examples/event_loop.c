@@ -22,12 +22,18 @@
 #define JOBQ_PG_IMPLEMENTATION
 #include "jobq_pg.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#ifdef _WIN32
+#include <winsock2.h>
+#define poll WSAPoll
+typedef ULONG nfds_t;
+#else
+#include <poll.h>
+#endif
 
 #define SCHEMA "jobq_example_event_loop"
 #define FRAME_US 20000
@@ -121,12 +127,11 @@ static jobq_pg *open_fresh(void)
 static void wait_until(int64_t frame_us)
 {
     struct pollfd fds[JOBQ_PG_FDS];
-    int64_t until;
-    int count = jobq_pg_worker_fds(worker, fds, &until);
+    int64_t wait_us, left_us = frame_us - now_us();
+    int count = jobq_pg_worker_fds(worker, fds, &wait_us);
 
-    if (until > frame_us) until = frame_us;
-    until -= now_us();
-    poll(fds, (nfds_t)count, until > 0 ? (int)((until + 999) / 1000) : 0);
+    if (left_us < wait_us) wait_us = left_us > 0 ? left_us : 0;
+    poll(fds, (nfds_t)count, (int)((wait_us + 999) / 1000));
 }
 
 /* Draws frames on time and runs jobs in between. */

@@ -361,7 +361,7 @@ static void hosts(int64_t n)
     jobq_pg_job job = {.queue = "q", .kind = "k"};
     jobq_pg_filter which = {.id = stays()};
     struct pollfd fds[JOBQ_PG_FDS];
-    int64_t until;
+    int64_t wait_us;
     jobq_pg_worker *w;
     jobq_pg_error error;
     int told = 0;
@@ -376,7 +376,7 @@ static void hosts(int64_t n)
     TRY(jobq_pg_worker_ask(w, &(jobq_pg_question){.await = which.id, .timeout_us = JOBQ_NEVER},
                            replies, &told, &error));
     while (jobq_pg_worker_step(w, 0)) {
-        poll(fds, (nfds_t)jobq_pg_worker_fds(w, fds, &until), 10);
+        poll(fds, (nfds_t)jobq_pg_worker_fds(w, fds, &wait_us), 10);
         if (told == 5) jobq_pg_worker_stop(w);
     }
     jobq_pg_worker_free(w);

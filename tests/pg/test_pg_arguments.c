@@ -645,7 +645,7 @@ static const struct {
     AT(ANSWER, "jobq_pg_question.timeout_us"),
     AT(ANSWER, "jobq_pg_worker_ready.wait_us"),
     AT(ANSWER, "jobq_pg_worker_step.budget_us"),
-    AT(ANSWER, "jobq_pg_worker_fds.until_mono_us"),
+    AT(ANSWER, "jobq_pg_worker_fds.wait_us"),
     OF(WORKER, jobq_pg_worker_desc, stats_us, false),
     OF(TABLE, jobq_pg_worktable_desc, stale_us, false),
     OF(LOOP, jobq_loop_config, lease_us, false),

@@ -106,12 +106,12 @@ static bool turn(int64_t wait_us)
     bool alive = true;
 
     for (i = 0; i < OPEN_MAX; i++) {
-        int64_t until = JOBQ_NEVER, begun = mono_us();
+        int64_t left = 0, begun = mono_us();
         if (open_workers[i] == NULL) continue;
         alive = jobq_pg_worker_step(open_workers[i], 0) && alive;
         if (mono_us() - begun > longest_us) longest_us = mono_us() - begun;
-        count += jobq_pg_worker_fds(open_workers[i], fds + count, &until);
-        if (until < next) next = until;
+        count += jobq_pg_worker_fds(open_workers[i], fds + count, &left);
+        if (mono_us() + left < next) next = mono_us() + left;
     }
     now = mono_us();
     if (alive) poll(fds, (nfds_t)count, next > now ? (int)((next - now + 999) / 1000) : 0);

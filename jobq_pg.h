@@ -275,8 +275,8 @@
  *             is rolled back. A handler must not leave by longjmp, and its thread must not be
  *             cancelled.
  * HEALTH      jobq_pg_worker_health uses no database and never waits. Ready: JOBQ_OK. Alive:
- *             anything but JOBQ_ERROR_TIMEOUT and JOBQ_ERROR_DEAD. An unreachable server is no
- *             reason to restart the program.
+ *             anything but JOBQ_ERROR_TIMEOUT and JOBQ_ERROR_DEAD, with late_us below a lease. An
+ *             unreachable server is no reason to restart the program.
  * DEPLOYS     New programs call jobq_pg_migrate first; if several do, they wait for each other.
  *             Old programs go on working. A program that the schema does not serve is refused at
  *             start, with both versions. A schema is never downgraded. Do not migrate during
@@ -1672,6 +1672,7 @@ typedef struct jobq_pg_health {
     int64_t worker;    /* its id, a decimal number in logs and views; 0: not registered */
     int64_t lease_us;  /* until its lease may end; 0: it may have, and nothing new is started */
     int64_t silent_us; /* since the latest heartbeat that was accepted; -1: none was */
+    int64_t late_us;   /* since its thread, or its host, should have stepped it; 0: not late */
     bool connected;    /* the connection for its statements is up */
     bool hears;        /* so is LISTEN: enqueues wake it */
     bool stopping;
@@ -1690,8 +1691,8 @@ typedef struct jobq_pg_health {
  * Shape   health may be NULL. Until it is freed. schema: as of jobq_pg_worker_stats; JOBQ_PG_ALL:
  *         the worst of all, and sums of running and pool.
  * Errors  JOBQ_ERROR_CONNECTION: it holds no lease just now, because it starts, or has no server:
- *         it recovers by itself. JOBQ_ERROR_DEAD: it has ended. JOBQ_ERROR_TIMEOUT: it gave up: end
- *         the process.
+ *         it recovers by itself, unless late_us says that nobody steps it. JOBQ_ERROR_DEAD: it has
+ *         ended. JOBQ_ERROR_TIMEOUT: it gave up: end the process.
  */
 JOBQ_API jobq_error jobq_pg_worker_health(jobq_pg_worker *worker, int schema,
                                           jobq_pg_health *health);
@@ -10877,6 +10878,7 @@ struct jobq_pg_worker {
     jobq_pg__delivery *deliveries[JOBQ_LOOP_PARTITIONS]; /* by that of a partition */
     jobq_pg__hook_call *hook_calls; /* a list, of handlers that were abandoned */
     int64_t io_until_us;            /* the stepping thread sleeps until then */
+    int64_t stepped_mono_us;        /* it last began to sleep */
     int64_t end_us;                 /* once ended: maintenance may run until then */
     int64_t handler_us;             /* time spent in handlers */
     bool no_failed_log;
@@ -11038,7 +11040,7 @@ static void jobq_pg__poke(jobq_pg_worker *w, char why)
 JOBQ_PG__ONCE static void jobq_pg__told(jobq_pg_worker *w, int64_t now)
 {
     if (jobq_loop_due(w->loop, now) >= w->io_until_us) return;
-    w->io_until_us = 0;
+    w->io_until_us = now;
     if (!w->hosted) jobq_pg__poke(w, 'w');
 }
 
@@ -13858,7 +13860,7 @@ static jobq_error jobq_pg__async_start(jobq_pg_worker *w, jobq_pg__async *n, con
         until = jobq_pg__await_due(w, jobq_pg__mono_us());
         if (until < w->io_until_us) w->io_until_us = until;
         jobq_pg__async_send(w);
-        if (w->broken != NULL) w->io_until_us = 0; /* the next step is due */
+        if (w->broken != NULL) w->io_until_us = jobq_pg__mono_us(); /* the next step is due */
     }
     jobq_pg__os_unlock(&w->group->lock);
     if (code != JOBQ_OK) jobq_pg__async_free(n);
@@ -14288,9 +14290,11 @@ static void jobq_pg__await(jobq_pg_worker *w, int64_t until_us)
 {
     struct pollfd fds[JOBQ_PG_FDS];
     char pokes[64];
-    int64_t wait = until_us - jobq_pg__mono_us();
+    int64_t wait;
     int got, i;
 
+    w->stepped_mono_us = jobq_pg__mono_us();
+    wait = until_us - w->stepped_mono_us;
     jobq_pg__watch(w, fds);
     jobq_pg__os_unlock(&w->group->lock);
     jobq_pg__os_poll(fds, JOBQ_PG_FDS, wait);
@@ -14713,7 +14717,7 @@ static jobq_error jobq_pg__worker_new(jobq_pg *pg, const jobq_pg_worker_desc *de
     w->hooks = desc->hooks;
     w->stats_us = desc->stats_us;
     w->no_failed_log = desc->no_failed_log;
-    w->told_mono_us = jobq_pg__mono_us();
+    w->told_mono_us = w->stepped_mono_us = jobq_pg__mono_us();
     w->stats_mono_us = w->stats_us == 0 ? JOBQ_NEVER : w->told_mono_us + w->stats_us;
     w->poke[0] = w->poke[1] = JOBQ_PG__OS_NONE;
     w->handler_count = desc->handler_count;
@@ -15332,8 +15336,11 @@ static void jobq_pg__health_fill(jobq_pg_health *h, const jobq_pg_worker *w, int
 {
     jobq_loop_status l = jobq_loop_status_of(w->loop);
     bool beaten = l.worker != 0 && l.lease_mono_us != INT64_MIN;
+    int64_t due = jobq_pg__until(w);
 
     memset(h, 0, sizeof *h);
+    if (due < w->stepped_mono_us) due = w->stepped_mono_us; /* at once */
+    h->late_us = w->ended || due > now ? 0 : now - due;
     h->worker = l.worker;
     h->lease_us = beaten && l.lease_mono_us > now ? l.lease_mono_us - now : 0;
     h->silent_us = beaten ? now - (l.lease_mono_us - w->config.lease_us) : -1;
@@ -15386,6 +15393,7 @@ static void jobq_pg__health_add(jobq_pg_health *sum, const jobq_pg_health *one)
 
     if (one->lease_us < sum->lease_us) sum->lease_us = one->lease_us;
     if (one->silent_us > sum->silent_us) sum->silent_us = one->silent_us;
+    if (one->late_us > sum->late_us) sum->late_us = one->late_us;
     if (never) sum->silent_us = -1;
     sum->connected = sum->connected && one->connected;
     sum->hears = sum->hears && one->hears;

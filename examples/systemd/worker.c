@@ -79,9 +79,8 @@ static void log_line(void *user, jobq_level level, const char *message)
     fprintf(stderr, "<%d>%s\n", levels[level], message);
 }
 
-/* Until it has ended or given up. The watchdog is fed while the worker holds its lease, and
- * while it has no connection, because a restart would bring no server. One that is connected, but
- * has no lease, is stuck if that lasts. */
+/* Until it has ended or given up. The watchdog is fed while the worker's thread does what is due,
+ * also without a connection, because a restart would bring no server. */
 static jobq_error watch(jobq_pg_worker *worker, const sigset_t *signals)
 {
     struct timespec pause = {feed_us() / 1000000, feed_us() % 1000000 * 1000};
@@ -92,7 +91,7 @@ static jobq_error watch(jobq_pg_worker *worker, const sigset_t *signals)
     while (code = jobq_pg_worker_health(worker, JOBQ_PG_ALL, &health),
            code == JOBQ_OK || code == JOBQ_ERROR_CONNECTION) {
         if (code == JOBQ_OK && !ready) ready = notify("READY=1");
-        if (code == JOBQ_OK || !health.connected) notify("WATCHDOG=1");
+        if (health.late_us < LEASE) notify("WATCHDOG=1");
         if (sigtimedwait(signals, NULL, &pause) <= 0) continue;
         notify("STOPPING=1");
         jobq_pg_worker_stop(worker);

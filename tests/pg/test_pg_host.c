@@ -152,6 +152,7 @@ static void health_tells_of_a_server_that_is_away(void **unused)
     jobq_pg *handle = open_through_proxy();
     jobq_pg_worker *w;
     jobq_pg_health health;
+    int tries;
 
     (void)unused;
     d.name = "away";
@@ -166,6 +167,11 @@ static void health_tells_of_a_server_that_is_away(void **unused)
     assert_true(health.silent_us < 0 || health.silent_us >= d.loop.lease_us);
     assert_true(strlen(health.error) > 0);
     assert_in_range(health.error_us, 0, 30 * SECOND);
+    for (tries = 0; health.late_us > 0 && tries < 1000; tries++) { /* its thread is not stuck */
+        nap_us(5000);
+        jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
+    }
+    assert_true(tries < 1000);
     SET(proxy.refuse, 0);
     assert_true(becomes_healthy(w, JOBQ_OK, &health));
     assert_true(health.connected);

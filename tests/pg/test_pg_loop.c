@@ -210,6 +210,41 @@ static void jobs_run_on_the_callers_thread(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.worker"), 0);
 }
 
+static void a_worker_that_nobody_steps_is_late(void **unused)
+{
+    jobq_pg_worker_desc d = work_of(NULL, 0);
+    struct pollfd fds[JOBQ_PG_FDS];
+    int64_t wait_us, until = mono_us() + 20 * SECOND;
+    jobq_pg_health health;
+    jobq_pg_worker *w;
+
+    (void)unused;
+    d.loop.poll_us = d.loop.heartbeat_us = SECOND / 2;
+    d.loop.lease_us = 600 * SECOND;
+    w = open_worker(pg, &d);
+    do {
+        turn(50000);
+        assert_true(mono_us() < until);
+    } while (jobq_pg_worker_health(w, JOBQ_PG_ALL, &health) != JOBQ_OK || health.late_us > 0);
+    jobq_pg_worker_fds(w, fds, &wait_us);
+    assert_in_range(wait_us, 0, SECOND / 2);
+    nap_us(wait_us + 30000);
+    jobq_pg_worker_health(w, 0, &health);
+    assert_in_range(health.late_us, 30000, mono_us() - until + 20 * SECOND);
+    jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
+    assert_true(health.late_us >= 30000);
+    do {
+        turn(0);
+        jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
+        assert_true(mono_us() < until);
+    } while (health.late_us > 0);
+    jobq_pg_worker_stop(w);
+    turn_to_the_end();
+    jobq_pg_worker_health(w, JOBQ_PG_ALL, &health);
+    assert_true(health.late_us == 0); /* it has ended */
+    freed(w);
+}
+
 static void a_step_keeps_to_its_budget(void **unused)
 {
     jobq_pg_handler h = handler_of("q", "k", patient);
@@ -1144,6 +1179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(jobs_run_on_the_callers_thread),
+        TEST(a_worker_that_nobody_steps_is_late),
         TEST(a_step_keeps_to_its_budget),
         TEST(a_job_comes_again_after_retry_and_snooze),
         TEST(a_handler_completes_in_its_transaction),

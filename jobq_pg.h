@@ -13,7 +13,7 @@
  *
  * in exactly one C or C++ file; or #define JOBQ_STATIC alone, which makes all of it private to that
  * file. Build it with:  cc program.c -I. -lpq  (and -pthread before glibc 2.34; on macOS:
- * $(pkg-config --cflags --libs libpq))
+ * $(pkg-config --cflags --libs libpq); on Windows also -lws2_32 -lbcrypt: see WINDOWS)
  *
  * QUICK START
  *
@@ -140,8 +140,8 @@
  *     rows and tables  >>rows, >>table, >>table_calls, >>worktable, >>work_verbs
  *     the SQL          >>schema: generated from sql/
  *
- * NEEDS      Postgres 14 or newer, libpq 14 or newer, POSIX threads. The role owns the schema, or
- *            has been given grant_enqueue, grant_work, grant_operate or grant_read.
+ * NEEDS      Postgres 14 or newer, libpq 14 or newer, POSIX threads or Windows. The role owns the
+ *            schema, or has been given grant_enqueue, grant_work, grant_operate or grant_read.
  *            If libpq-fe.h is not found, define JOBQ_PG_LIBPQ_HEADER as what #include takes,
  *            such as <postgresql/libpq-fe.h>.
  * WITHOUT    Define JOBQ_PG_NO_WORK_TABLES, JOBQ_PG_NO_TABLES (both kinds of tables) or
@@ -180,6 +180,14 @@
  *            have been freed. The action before is not called meanwhile, and comes back when the
  *            last of these workers is freed. An action that the program sets later stays: it may
  *            call the one that it found, but not once the workers have been freed.
+ * WINDOWS    7 or newer. stop_signals: SIGINT is Ctrl-C, SIGBREAK is Ctrl-Break, and SIGTERM says
+ *            that the console's window is closed, the user logs off, or the system shuts down.
+ *            Windows then ends the process after 5 seconds, or when main returns, so give handlers
+ *            a grace of less. Each copy of the library stops its own workers; once one has, Windows
+ *            asks no other. A service calls jobq_pg_worker_stop instead. Waits are as exact as the
+ *            system's timer, which ticks every 16 ms unless the program calls timeBeginPeriod. A
+ *            handler that ends its thread looks like one that hangs. Before windows.h include
+ *            winsock2.h. It was compiled by mingw-w64 and run under wine; not by MSVC.
  *
  * CONNECTIONS AND TRANSACTIONS
  *
@@ -286,7 +294,7 @@
  * what is due. Either a thread of the worker or the host calls it. Between two steps it waits in
  * one poll:
  *
- *     stop, handlers, attempts  -> pipe                         \
+ *     stop, handlers, attempts  -> pipe (Windows: a socket)     \
  *     server <-> connection for statements (and LISTEN)          | poll, step, loop
  *     server <-> connection for LISTEN past a pooler             |       |
  *     server <-> connection for VACUUM and prune, while they run/        v jobs, messages
@@ -345,8 +353,8 @@
  * If the file cannot be made, because the disk is full, or because another worker records to it,
  * the worker logs record_failed, and runs. Each handle of `also` has a file of its own: FILE.1,
  * FILE.2 ... A handler that forks must end its child by _exit or exec, as with any handler. Whoever
- * reads the file learns how much your queues do, and when; it is its owner's alone (mode 0600).
- *
+ * reads the file learns how much your queues do, and when; it is its owner's alone (mode 0600; on
+ * Windows it has the rights of its folder).
  *
  * SEVERAL SCHEMAS, ALSO ON SEVERAL SERVERS
  *
@@ -1523,7 +1531,7 @@ typedef struct jobq_pg_worker_desc {
     jobq_loop_config loop;            /* threads, lease, batches ...; leave its served NULL */
     bool no_listen;                   /* poll only */
     int stop_signals[4];              /* each stops it, a second one at once: e.g. {SIGTERM,
-                                         SIGINT} (default: none): see SIGNALS */
+                                         SIGINT} (default: none): see SIGNALS, WINDOWS */
     jobq_pg_hooks hooks;              /* around its handlers */
     jobq_pg_stats *stats;             /* of jobq_pg_work: filled when it ends */
     bool no_failed_log;               /* do not log jobs that fail for good, and dead letters */
@@ -1567,7 +1575,7 @@ JOBQ_API bool jobq_pg_worker_step(jobq_pg_worker *worker, int64_t budget_us);
 
 #define JOBQ_PG_FDS 4
 
-struct pollfd; /* of poll.h, which the program includes */
+struct pollfd; /* of poll.h, or on Windows winsock2.h, which the program includes */
 
 /*
  * jobq_pg_worker_fds -- what to wait for before the next step.
@@ -2237,10 +2245,12 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
 
 #ifdef JOBQ_PG_IMPLEMENTATION
 
+#ifndef _WIN32
 #include <fcntl.h> /* O_CLOEXEC */
 #include <time.h>  /* CLOCK_MONOTONIC */
+#endif
 
-#if !defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC)
+#if !defined(_WIN32) && (!defined(CLOCK_MONOTONIC) || !defined(O_CLOEXEC))
 #error "-std=c99, c11, c17 and c23 hide POSIX: add -D_POSIX_C_SOURCE=200809L, or take gnu11"
 #define JOBQ_PG_IMPLEMENTED (1) /* this is the only error */
 #endif
@@ -2248,10 +2258,14 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
 #ifndef JOBQ_PG_IMPLEMENTED
 #define JOBQ_PG_IMPLEMENTED (1)
 
-#if __has_include(<libpq-events.h>)
-#include <libpq-events.h>
-#else
+#ifdef __has_include
+#if __has_include(<postgresql/libpq-events.h>) && !__has_include(<libpq-events.h>)
 #include <postgresql/libpq-events.h>
+#else
+#include <libpq-events.h>
+#endif
+#else
+#include <libpq-events.h>
 #endif
 
 #include <stdarg.h>
@@ -2283,10 +2297,11 @@ JOBQ_API jobq_error jobq_pg_classify(const char *sqlstate);
 /* ---- >>os: what differs between operating systems -------------------------------------------- */
 
 /*
- * Only this section calls the system: make verify refuses it elsewhere. A half for another system
- * has the same four types, jobq_pg__mono_us and the functions jobq_pg__os_*, whose contracts
- * tests/pg/test_pg_os.c holds.
+ * Only this section calls the system: make verify refuses it elsewhere. Each half, for POSIX and
+ * for Windows, has the same five types, jobq_pg__mono_us and the functions jobq_pg__os_*, whose
+ * contracts tests/pg/test_pg_os.c holds.
  */
+#ifndef _WIN32
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
@@ -2301,6 +2316,7 @@ typedef pthread_mutex_t jobq_pg__os_mutex; /* no thread takes one twice */
 typedef pthread_cond_t jobq_pg__os_cond;
 typedef pthread_t jobq_pg__os_thread;
 typedef int jobq_pg__os_socket;
+typedef int jobq_pg__os_file;
 #define JOBQ_PG__OS_MUTEX PTHREAD_MUTEX_INITIALIZER
 #define JOBQ_PG__OS_NONE (-1) /* no socket */
 
@@ -2497,7 +2513,8 @@ static bool jobq_pg__os_random(void *bits, size_t size)
  * disk would kill whoever writes to a hole. A file that is there gets ".old" added to its name,
  * unless another process has it mapped so. A forked child does not have the memory, where the
  * system can do that. NULL: *why says why not. *file: for jobq_pg__os_unmap. */
-static void *jobq_pg__os_map(const char *path, size_t size, int *file, const char **why)
+static void *jobq_pg__os_map(const char *path, size_t size, jobq_pg__os_file *file,
+                             const char **why)
 {
     char old[1024];
     void *block = MAP_FAILED;
@@ -2536,7 +2553,7 @@ static void *jobq_pg__os_map(const char *path, size_t size, int *file, const cha
     return block;
 }
 
-static void jobq_pg__os_unmap(void *block, size_t size, int file)
+static void jobq_pg__os_unmap(void *block, size_t size, jobq_pg__os_file file)
 {
     munmap(block, size);
     close(file);
@@ -2815,6 +2832,373 @@ static void jobq_pg__os_signals_clear(const jobq_pg_worker *w)
 
     for (number = 1; number <= JOBQ_PG__SIGNALS; number++) jobq_pg__signal_leave(w, number);
 }
+
+#else /* Windows */
+
+#if defined(_WINSOCKAPI_) && !defined(_WINSOCK2API_)
+#error "windows.h has brought in the old winsock.h: include winsock2.h before it"
+#endif
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <winsock2.h>
+#include <windows.h>
+#include <bcrypt.h>
+#include <process.h>
+#include <signal.h>
+#ifdef _MSC_VER
+#pragma comment(lib, "ws2_32")
+#pragma comment(lib, "bcrypt")
+#endif
+
+typedef SRWLOCK jobq_pg__os_mutex;
+typedef CONDITION_VARIABLE jobq_pg__os_cond;
+typedef HANDLE jobq_pg__os_thread;
+typedef SOCKET jobq_pg__os_socket;
+typedef HANDLE jobq_pg__os_file;
+#define JOBQ_PG__OS_MUTEX SRWLOCK_INIT
+#define JOBQ_PG__OS_NONE INVALID_SOCKET
+
+/* -- clocks -- */
+
+/* It also goes on while the machine sleeps. */
+static int64_t jobq_pg__mono_us(void)
+{
+    LARGE_INTEGER now, per_second;
+
+    QueryPerformanceFrequency(&per_second);
+    QueryPerformanceCounter(&now);
+    return now.QuadPart / per_second.QuadPart * 1000000 +
+           now.QuadPart % per_second.QuadPart * 1000000 / per_second.QuadPart;
+}
+
+/* Windows counts tenths of a microsecond since 1601. */
+static int64_t jobq_pg__os_wall_us(void)
+{
+    FILETIME now;
+
+    GetSystemTimeAsFileTime(&now);
+    return ((int64_t)now.dwHighDateTime << 32 | now.dwLowDateTime) / 10 -
+           INT64_C(11644473600000000);
+}
+
+/* In whole milliseconds, at most a minute. */
+static DWORD jobq_pg__os_ms(int64_t us)
+{
+    return us <= 0 ? 0 : us > 60000000 ? 60000 : (DWORD)((us + 999) / 1000);
+}
+
+/* Sleep may end early, by less than a tick of the system's clock. */
+static void jobq_pg__os_nap(int64_t us)
+{
+    int64_t until = jobq_pg__mono_us() + us, left = us;
+
+    for (; left > 0; left = until - jobq_pg__mono_us()) Sleep(jobq_pg__os_ms(left));
+}
+
+/* -- mutexes, conditions, threads -- */
+
+static void jobq_pg__os_mutex_init(jobq_pg__os_mutex *mutex) { InitializeSRWLock(mutex); }
+static void jobq_pg__os_mutex_end(jobq_pg__os_mutex *mutex) { (void)mutex; }
+static void jobq_pg__os_lock(jobq_pg__os_mutex *mutex) { AcquireSRWLockExclusive(mutex); }
+static void jobq_pg__os_unlock(jobq_pg__os_mutex *mutex) { ReleaseSRWLockExclusive(mutex); }
+static void jobq_pg__os_cond_init(jobq_pg__os_cond *cond) { InitializeConditionVariable(cond); }
+static void jobq_pg__os_cond_end(jobq_pg__os_cond *cond) { (void)cond; }
+static void jobq_pg__os_wake_one(jobq_pg__os_cond *cond) { WakeConditionVariable(cond); }
+static void jobq_pg__os_wake_all(jobq_pg__os_cond *cond) { WakeAllConditionVariable(cond); }
+
+static bool jobq_pg__os_wait(jobq_pg__os_cond *cond, jobq_pg__os_mutex *mutex, int64_t until_us)
+{
+    int64_t now = jobq_pg__mono_us();
+
+    if (until_us <= now) return false;
+    SleepConditionVariableSRW(cond, mutex, jobq_pg__os_ms(until_us - now), 0);
+    return jobq_pg__mono_us() < until_us;
+}
+
+struct jobq_pg__os_begin {
+    void *(*start)(void *);
+    void *arg;
+};
+
+static unsigned __stdcall jobq_pg__os_begins(void *p)
+{
+    struct jobq_pg__os_begin begin = *(struct jobq_pg__os_begin *)p;
+
+    free(p);
+    begin.start(begin.arg);
+    return 0;
+}
+
+static bool jobq_pg__os_start(jobq_pg__os_thread *thread, void *(*start)(void *), void *arg)
+{
+    struct jobq_pg__os_begin *begin = (struct jobq_pg__os_begin *)malloc(sizeof *begin);
+
+    *thread = NULL;
+    if (begin == NULL) return false;
+    begin->start = start;
+    begin->arg = arg;
+    *thread = (HANDLE)_beginthreadex(NULL, 0, jobq_pg__os_begins, begin, 0, NULL);
+    if (*thread == NULL) free(begin);
+    return *thread != NULL;
+}
+
+static void jobq_pg__os_join(jobq_pg__os_thread thread)
+{
+    WaitForSingleObject(thread, INFINITE);
+    CloseHandle(thread);
+}
+
+static bool jobq_pg__os_detached(void *(*start)(void *), void *arg)
+{
+    HANDLE thread;
+
+    return jobq_pg__os_start(&thread, start, arg) && CloseHandle(thread);
+}
+
+/* Nothing tells of a thread that ends in there: it looks like one that hangs. */
+static void jobq_pg__os_guarded(void (*body)(void *), void (*quits)(void *), void *arg)
+{
+    (void)quits;
+    body(arg);
+}
+
+/* -- sockets: a pair of them are two ends of a connection to this machine -- */
+
+/* WSAPoll refuses sockets that are none. */
+static int jobq_pg__os_poll(struct pollfd *fds, int count, int64_t wait_us)
+{
+    WSAPOLLFD some[JOBQ_PG_FDS];
+    int n = 0, i, ready;
+
+    JOBQ_ASSERT(count <= JOBQ_PG_FDS);
+    for (i = 0; i < count; i++) {
+        fds[i].revents = 0;
+        if (fds[i].fd != INVALID_SOCKET) some[n++] = fds[i];
+    }
+    if (n == 0) Sleep(jobq_pg__os_ms(wait_us));
+    ready = n == 0 ? 0 : WSAPoll(some, (ULONG)n, (INT)jobq_pg__os_ms(wait_us));
+    while (i-- > 0) {
+        if (fds[i].fd != INVALID_SOCKET) fds[i].revents = some[--n].revents;
+    }
+    return ready;
+}
+
+static void jobq_pg__os_pair_end(const jobq_pg__os_socket *ends)
+{
+    if (ends[0] != JOBQ_PG__OS_NONE) closesocket(ends[0]);
+    if (ends[1] != JOBQ_PG__OS_NONE) closesocket(ends[1]);
+}
+
+/* Connects ends[1] to a socket that listens, and takes ends[0] from there. Any process of this
+ * machine may connect in between, so it looks whose end it got. */
+static bool jobq_pg__os_connected(SOCKET listener, jobq_pg__os_socket *ends)
+{
+    struct sockaddr_in at, from;
+    int size = sizeof at, from_size = sizeof from;
+    struct sockaddr *address = (struct sockaddr *)(void *)&at;
+
+    memset(&at, 0, sizeof at);
+    at.sin_family = AF_INET;
+    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(listener, address, size) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, address, &size) != 0 || connect(ends[1], address, size) != 0)
+        return false;
+    ends[0] = accept(listener, (struct sockaddr *)(void *)&from, &from_size);
+    return ends[0] != INVALID_SOCKET && getsockname(ends[1], address, &size) == 0 &&
+           at.sin_port == from.sin_port;
+}
+
+static bool jobq_pg__os_pair(jobq_pg__os_socket *ends)
+{
+    WSADATA data;
+    SOCKET listener;
+    u_long on = 1;
+    BOOL at_once = TRUE;
+    bool good;
+    int i;
+
+    ends[0] = ends[1] = INVALID_SOCKET;
+    if (WSAStartup(MAKEWORD(2, 2), &data) != 0) return false; /* never undone, as libpq's */
+    listener = socket(AF_INET, SOCK_STREAM, IPPROTO_TCP);
+    ends[1] = socket(AF_INET, SOCK_STREAM, IPPROTO_TCP);
+    good = listener != INVALID_SOCKET && ends[1] != INVALID_SOCKET &&
+           jobq_pg__os_connected(listener, ends);
+    if (listener != INVALID_SOCKET) closesocket(listener);
+    if (good) setsockopt(ends[1], IPPROTO_TCP, TCP_NODELAY, (const char *)&at_once, sizeof at_once);
+    for (i = 0; good && i < 2; i++) {
+        good = ioctlsocket(ends[i], (long)FIONBIO, &on) == 0;
+        SetHandleInformation((HANDLE)ends[i], HANDLE_FLAG_INHERIT, 0);
+    }
+    if (good) return true;
+    jobq_pg__os_pair_end(ends);
+    ends[0] = ends[1] = INVALID_SOCKET;
+    return false;
+}
+
+static void jobq_pg__os_pair_write(const jobq_pg__os_socket *ends, char byte)
+{
+    send(ends[1], &byte, 1, 0);
+}
+
+static int jobq_pg__os_pair_read(const jobq_pg__os_socket *ends, char *bytes, size_t size)
+{
+    return recv(ends[0], bytes, (int)size, 0);
+}
+
+static void jobq_pg__os_shut(const PGconn *conn) { shutdown((SOCKET)PQsocket(conn), SD_BOTH); }
+
+/* -- the process, its host, and random bits -- */
+
+static int32_t jobq_pg__os_pid(void) { return (int32_t)GetCurrentProcessId(); }
+
+static void jobq_pg__os_host(char *name, size_t size)
+{
+    DWORD room = (DWORD)size;
+
+    GetComputerNameExA(ComputerNameDnsHostname, name, &room);
+}
+
+/* No process is forked. */
+static void jobq_pg__os_orphan(const PGconn *conn) { (void)conn; }
+
+static bool jobq_pg__os_random(void *bits, size_t size)
+{
+    return BCryptGenRandom(NULL, (PUCHAR)bits, (ULONG)size, BCRYPT_USE_SYSTEM_PREFERRED_RNG) == 0;
+}
+
+/* -- a file as memory -- */
+
+#ifndef JOBQ_NO_RECORD
+/* Others may read the file meanwhile, but not map it so. */
+static HANDLE jobq_pg__os_create(const char *path, DWORD how)
+{
+    return CreateFileA(path, GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ, NULL, how,
+                       FILE_ATTRIBUTE_NORMAL, NULL);
+}
+
+static void *jobq_pg__os_map(const char *path, size_t size, jobq_pg__os_file *file,
+                             const char **why)
+{
+    HANDLE h = jobq_pg__os_create(path, OPEN_ALWAYS), mapping = NULL;
+    LARGE_INTEGER had;
+    void *block = NULL;
+    char old[1024];
+    DWORD code;
+
+    if (h != INVALID_HANDLE_VALUE && GetFileSizeEx(h, &had) && had.QuadPart > 0) {
+        CloseHandle(h);
+        if (snprintf(old, sizeof old, "%s.old", path) < (int)sizeof old)
+            MoveFileExA(path, old, MOVEFILE_REPLACE_EXISTING);
+        h = jobq_pg__os_create(path, CREATE_NEW);
+    }
+    if (h != INVALID_HANDLE_VALUE) /* this makes the file so large */
+        mapping = CreateFileMappingA(h, NULL, PAGE_READWRITE, (DWORD)((uint64_t)size >> 32),
+                                     (DWORD)size, NULL);
+    if (mapping != NULL) block = MapViewOfFile(mapping, FILE_MAP_WRITE, 0, 0, size);
+    code = block == NULL ? GetLastError() : 0;
+    if (mapping != NULL) CloseHandle(mapping); /* the view keeps it */
+    *file = h;
+    *why = code == ERROR_SHARING_VIOLATION ? "another worker records to it"
+           : code == ERROR_PATH_NOT_FOUND  ? "its folder does not exist"
+           : code == ERROR_ACCESS_DENIED   ? "that is not allowed"
+           : code == ERROR_DISK_FULL       ? "there is no room for it"
+                                           : "the system refuses it";
+    if (block == NULL && h != INVALID_HANDLE_VALUE) {
+        CloseHandle(h);
+        DeleteFileA(path);
+    }
+    return block;
+}
+
+static void jobq_pg__os_unmap(void *block, size_t size, jobq_pg__os_file file)
+{
+    (void)size;
+    UnmapViewOfFile(block);
+    CloseHandle(file);
+}
+#endif
+
+/* -- signals: what the console tells its programs -- */
+
+#define JOBQ_PG__SIGNALS 64 /* workers that one may stop */
+
+/* Those of this copy of the library. A copy cannot tell others of a signal. */
+static struct {
+    jobq_pg_worker *worker; /* NULL: the entry is free */
+    int numbers[4];
+} jobq_pg__stopped[JOBQ_PG__SIGNALS];
+static jobq_pg__os_mutex jobq_pg__signals_lock = JOBQ_PG__OS_MUTEX;
+static bool jobq_pg__is_ending; /* Windows has asked the process to end */
+
+/* In a thread of the system's. The process ends as soon as this answers that its window is closed,
+ * or that the session ends, and after five seconds in any case: they are left to the program. */
+static BOOL WINAPI jobq_pg__on_signal(DWORD told)
+{
+    int number = told == CTRL_C_EVENT ? SIGINT : told == CTRL_BREAK_EVENT ? SIGBREAK : SIGTERM;
+    bool mine = false;
+    int i, k;
+
+    jobq_pg__os_lock(&jobq_pg__signals_lock);
+    for (i = 0; i < JOBQ_PG__SIGNALS; i++) {
+        for (k = 0; k < 4 && jobq_pg__stopped[i].worker != NULL; k++) {
+            if (jobq_pg__stopped[i].numbers[k] != number) continue;
+            jobq_pg_worker_stop(jobq_pg__stopped[i].worker);
+            mine = true;
+        }
+    }
+    if (mine && number == SIGTERM) jobq_pg__is_ending = true;
+    jobq_pg__os_unlock(&jobq_pg__signals_lock);
+    if (mine && number == SIGTERM) Sleep(INFINITE);
+    return mine;
+}
+
+/* An entry for the worker, or, of none, the worker's. -1: there is none. The lock is held. */
+static int jobq_pg__signal_entry(const jobq_pg_worker *w)
+{
+    int i = 0;
+
+    while (i < JOBQ_PG__SIGNALS && jobq_pg__stopped[i].worker != w) i++;
+    return i < JOBQ_PG__SIGNALS ? i : -1;
+}
+
+/* The handler is installed once for each worker. */
+static bool jobq_pg__os_signals_set(jobq_pg_worker *w, const int *numbers)
+{
+    int i, at;
+
+    for (i = 0; i < 4; i++) {
+        if (numbers[i] != 0 && numbers[i] != SIGINT && numbers[i] != SIGBREAK &&
+            numbers[i] != SIGTERM) return false;
+    }
+    if (numbers[0] == 0 && numbers[1] == 0 && numbers[2] == 0 && numbers[3] == 0) return true;
+    jobq_pg__os_lock(&jobq_pg__signals_lock);
+    at = jobq_pg__signal_entry(NULL);
+    if (at >= 0) jobq_pg__stopped[at].worker = w;
+    if (at >= 0) memcpy(jobq_pg__stopped[at].numbers, numbers, sizeof jobq_pg__stopped[at].numbers);
+    jobq_pg__os_unlock(&jobq_pg__signals_lock);
+    return at >= 0 && SetConsoleCtrlHandler(jobq_pg__on_signal, TRUE);
+}
+
+static void jobq_pg__os_signals_forget(const jobq_pg_worker *w) { (void)w; } /* nothing is forked */
+
+/* Windows waits here for a handler that is at work, so not while one has to last. */
+static void jobq_pg__os_signals_clear(const jobq_pg_worker *w)
+{
+    bool ends;
+    int at;
+
+    jobq_pg__os_lock(&jobq_pg__signals_lock);
+    at = jobq_pg__signal_entry(w);
+    if (at >= 0) jobq_pg__stopped[at].worker = NULL;
+    ends = jobq_pg__is_ending;
+    jobq_pg__os_unlock(&jobq_pg__signals_lock);
+    if (at >= 0 && !ends) SetConsoleCtrlHandler(jobq_pg__on_signal, FALSE);
+}
+#endif
 
 /* ---- >>error --------------------------------------------------------------------------------- */
 
@@ -10871,7 +11255,7 @@ struct jobq_pg_worker {
 #ifndef JOBQ_NO_RECORD
     jobq_recorder *recorder;        /* NULL: the loop is not recorded */
     size_t record_size;
-    int record_file;
+    jobq_pg__os_file record_file;
 #endif
     int64_t id;                     /* in its last REGISTER; 0: it has sent none */
     jobq_pg__held held[JOBQ_LOOP_SLOTS]; /* by the loop's slot of a job */

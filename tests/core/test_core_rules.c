@@ -3,25 +3,34 @@
  * Random bits, worker ids, backoff, PartitionMode. Rows X8, X14 to X17, T-S and T-P,
  * S39 to S41; repairs W-M1 to W-M4, W-O16 to W-O19.
  */
+#define _CRT_RAND_S /* rand_s of Windows */
 #define JOBQ_IMPLEMENTATION
 #include "jobq.h"
 
 #include "check.h"
 
+#ifndef _WIN32
 #include <sys/wait.h>
 #include <unistd.h>
+#endif
 
 /* ---- worker ids ------------------------------------------------------------------------------ */
 
-static uint64_t os_bits(void)
+/* Random bits of the system. */
+static void draw(void *bits, size_t size)
 {
+#ifdef _WIN32
+    size_t i;
+
+    for (i = 0; i < size; i += sizeof(unsigned))
+        assert_int_equal(rand_s((unsigned *)(void *)((char *)bits + i)), 0);
+#else
     FILE *f = fopen("/dev/urandom", "rb");
-    uint64_t bits = 0;
 
     assert_non_null(f);
-    assert_int_equal(fread(&bits, sizeof bits, 1, f), 1);
+    assert_int_equal(fread(bits, 1, size, f), size);
     fclose(f);
-    return bits;
+#endif
 }
 
 static int by_value(const void *a, const void *b)
@@ -38,18 +47,24 @@ static void a_million_worker_ids_are_distinct(void **unused)
 {
     size_t count = check_slow() ? 20000 : 1000000, i;
     int64_t *ids = malloc(count * sizeof *ids);
-    FILE *f = fopen("/dev/urandom", "rb");
 
     (void)unused;
     assert_non_null(ids);
-    assert_non_null(f);
-    assert_int_equal(fread(ids, sizeof *ids, count, f), count);
-    fclose(f);
+    draw(ids, count * sizeof *ids);
     for (i = 0; i < count; i++) ids[i] = jobq_worker_id_from((uint64_t)ids[i]);
     qsort(ids, count, sizeof *ids, by_value);
     for (i = 1; i < count; i++) assert_true(ids[i] != ids[i - 1]);
     free(ids);
     assert_true(jobq_worker_id_from(0) != 0);
+}
+
+#ifndef _WIN32
+static uint64_t os_bits(void)
+{
+    uint64_t bits;
+
+    draw(&bits, sizeof bits);
+    return bits;
 }
 
 static void parent_and_child_draw_different_ids(void **unused)
@@ -73,6 +88,7 @@ static void parent_and_child_draw_different_ids(void **unused)
     close(ends[1]);
     assert_true(mine != childs);
 }
+#endif
 
 static void check_suffix(const char *name, const char *prefix, size_t len)
 {
@@ -455,7 +471,9 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_million_worker_ids_are_distinct),
+#ifndef _WIN32
         cmocka_unit_test(parent_and_child_draw_different_ids),
+#endif
         cmocka_unit_test(worker_names_have_their_two_forms),
         cmocka_unit_test(random_bits_reach_all_of_a_span),
         cmocka_unit_test(the_documents_delays_come_out_exactly),

@@ -6119,7 +6119,7 @@ struct jobq_loop {
         bool sweep;
         bool names;    /* it takes nothing, and names the first job */
         bool slice;    /* it is one slice of a sweep, or a look just below the bounds */
-        bool near;     /* it is the latter */
+        bool just_below; /* it is the latter */
         bool aged;     /* its lanes are in the order of their age */
         bool amid;     /* work was in hand when it was sent */
         bool tight;    /* its limit was lowered to what permits allow */
@@ -8619,7 +8619,7 @@ static bool jobq__bounded(const jobq_bound *b) { return b->claim != 0 || b->run_
  * swept in one piece, when a sweep begins: jobq__stretch_end limits what that costs. */
 static bool jobq__sweeps_lane(const jobq_loop *l, bool lined)
 {
-    bool begins = l->sweep.sliced_us == INT64_MAX && !l->claim.near;
+    bool begins = l->sweep.sliced_us == INT64_MAX && !l->claim.just_below;
 
     return l->claim.sweep && (!l->claim.slice || (lined && begins));
 }
@@ -8673,7 +8673,7 @@ static void jobq__lane_add(jobq_loop *l, const jobq_loop_queue *q, int16_t prior
     lane->until_at_us = l->claim.slice ? INT64_MAX : 0;
     lane->low_id = lined ? (bounded ? low->id : 1) : 0;
     if (l->claim.slice && bounded && !lined) {
-        lane->after_at_us = b->run_at_us - (l->claim.near ? JOBQ_LOOP_SLICE_US : 1);
+        lane->after_at_us = b->run_at_us - (l->claim.just_below ? JOBQ_LOOP_SLICE_US : 1);
         lane->after_id = INT64_MAX;
     }
 }
@@ -8849,9 +8849,9 @@ static void jobq__slice_begin(jobq_loop *l, int64_t now, bool sweeps)
     int64_t newest = l->sweep.slice_us > 0 && sweeps ? jobq__bounds_newest(l) : INT64_MIN;
 
     l->claim.slice = newest != INT64_MIN && !l->sweep.whole;
-    l->claim.near = l->claim.slice && now >= l->sweep.near_mono_us;
+    l->claim.just_below = l->claim.slice && now >= l->sweep.near_mono_us;
     if (!sweeps) return;
-    if (l->claim.near) {
+    if (l->claim.just_below) {
         l->sweep.slice_from_us = l->sweep.sliced_us; /* it covers nothing */
         return;
     }
@@ -9063,7 +9063,7 @@ static int64_t jobq__slice_end(jobq_loop *l, int64_t now, int64_t took)
 {
     int64_t cost = jobq__sweep_cost(l->pace.trip_us, took), covered;
 
-    if (l->claim.near) {
+    if (l->claim.just_below) {
         l->sweep.near_mono_us = JOBQ_NEVER; /* a slice comes first */
         return 0;
     }

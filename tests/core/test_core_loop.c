@@ -2249,7 +2249,7 @@ static void a_sweep_in_slices_ends_on_a_busy_server(void **unused)
             jobq__memory_perform(memory, &loop, &a, 2, 2, now, now);
         } else now = jobq__max(now, jobq__min(a.until_mono_us, now + SECOND));
         slices += slice;
-        ended += slice && !loop.claim.near && loop.sweep.sliced_us == INT64_MAX;
+        ended += slice && !loop.claim.just_below && loop.sweep.sliced_us == INT64_MAX;
         assert_true(slices < 3000);
         if (loop.sweep.slice_us != 0) assert_true(loop.sweep.slice_us >= JOBQ_LOOP_SLICE_US);
         if (loop.sweep.empty) add_job(now);

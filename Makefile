@@ -29,8 +29,10 @@ PG_TESTS = $(patsubst tests/pg/%.c,%,$(wildcard tests/pg/test_pg_*.c))
 SEALS = zstd sodium
 LACKED = $(foreach lib,$(SEALS),$(if $(shell pkg-config --exists lib$(lib) && echo yes),,\
 	.build/examples/seal/$(lib)))
-EXAMPLES = $(filter-out $(LACKED),$(patsubst %.c,.build/%,$(wildcard examples/*.c examples/*/*.c))) \
+EXAMPLES = $(filter-out $(LACKED) $(LOOPS),$(patsubst %.c,.build/%,$(wildcard examples/*.c examples/*/*.c))) \
 	$(patsubst %.cc,.build/%_cc,$(wildcard examples/*.cc))
+# make test-builds builds these.
+LOOPS = $(addprefix .build/examples/loops/,glib libuv sd_event asio_cc qt_cc)
 MAKEFLAGS += --no-print-directory
 # Parallel builds, for the targets that build many programs.
 JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
@@ -658,6 +660,22 @@ $(foreach program,$(COMPILE_PG),$(eval $(call COMPILE_RULE,$(program),$(call \
 .build/examples/seal/%: examples/seal/%.c $(HEADERS)
 	@mkdir -p $(@D); rm -f $@
 	$(CC) $< -I. -lpq -l$* -o $@
+
+FLAGS_glib = $$(pkg-config --cflags --libs glib-2.0)
+FLAGS_libuv = -luv
+FLAGS_sd_event = -lsystemd
+FLAGS_asio = -std=c++20
+FLAGS_qt = -std=c++17 $$(pkg-config --cflags --libs Qt6Core)
+.build/examples/loops/%_cc: examples/loops/%.cc examples/loops/app.h $(HEADERS)
+	@mkdir -p $(@D); rm -f $@
+	$(CXX) $< -I. -lpq $(FLAGS_$*) -o $@
+
+.build/examples/loops/%: examples/loops/%.c examples/loops/app.h $(HEADERS)
+	@mkdir -p $(@D); rm -f $@
+	$(CC) $< -I. -lpq $(FLAGS_$*) -o $@
+
+.PHONY: loops
+loops: $(LOOPS) ; @:
 
 .build/examples/%: examples/%.c $(HEADERS)
 	@mkdir -p $(@D); rm -f $@

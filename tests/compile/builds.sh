@@ -8,6 +8,7 @@
 #               C++, whose handler throws
 #   vcpkg       CMake puts the port's files in place, with stand-ins for vcpkg's functions; vcpkg
 #               itself is not run
+#   loops       the examples of event loops, with Debian's packages; each prints what its head says
 #   musl        jobq.h, its tests and the examples without a database are built statically with
 #               musl; all run but the four longest
 set -eu
@@ -133,3 +134,5 @@ esac
 for step in dist cmake_ meson_ pkg_config conan_ vcpkg musl; do
     tests/harness/run.sh --step "builds/${step%_}" tests/compile/builds.sh --run $step
 done
+${MAKE:-make} -k loops >/dev/null || :
+tests/server.sh tests/harness/examples.sh loops/{glib,libuv,sd_event}.c loops/{asio,qt}.cc

@@ -53,10 +53,13 @@ test)
     ;;
 breadth)
     needs="bash cc clang i686-linux-gnu-gcc aarch64-linux-gnu-gcc s390x-linux-gnu-gcc"
-    needs="$needs x86_64-w64-mingw32-gcc qemu-s390x"
+    needs="$needs qemu-s390x"
     ;;
 static) needs="bash gcc c++ libpq clang clang-tidy cppcheck" ;;
-builds) needs="bash cc c++ libpq cmake make meson pkg-config python3-venv musl-gcc" ;;
+builds)
+    needs="bash cc c++ libpq server cmake make meson pkg-config python3-venv musl-gcc"
+    needs="$needs uv boost glib systemd qt6"
+    ;;
 judge) needs="bash server python3-venv" ;;
 fuzz) needs="bash libpq clang libfuzzer" ;;
 python) needs="bash cc cmocka libpq server ncurses psycopg cffi python3-venv" ;;
@@ -110,6 +113,12 @@ has() {
     psycopg | cffi) /usr/bin/python3 -c "import $1" 2>/dev/null ;;
     selenium) /usr/bin/python3 -c "import selenium" 2>/dev/null ;;
     python3-venv) python3 -c "import ensurepip" 2>/dev/null ;; # conan comes by its pip
+    uv) links "${CC:-cc}" c "-luv" uv.h ;;
+    boost) links "${CXX:-c++}" cc "" boost/asio/version.hpp ;;
+    glib) pkg-config --exists glib-2.0 2>/dev/null ;;
+    systemd) links "${CC:-cc}" c "-lsystemd" systemd/sd-event.h ;;
+    qt6) pkg-config --exists Qt6Core 2>/dev/null ;;
+    wine64) command -v wine64 >/dev/null 2>&1 || [ -x /usr/lib/wine/wine64 ] ;;
     *) command -v "$1" >/dev/null 2>&1 ;;
     esac
 }
@@ -135,6 +144,14 @@ package() {
     s390x-linux-gnu-gcc) set -- gcc-s390x-linux-gnu,libc6-dev-s390x-cross "$1" "$1" "$1" "$1" ;;
     x86_64-w64-mingw32-gcc) set -- gcc-mingw-w64-x86-64-win32 mingw64-gcc mingw-w64-gcc \
         mingw-w64-gcc mingw-w64 ;;
+    x86_64-w64-mingw32-g++) set -- g++-mingw-w64-x86-64-win32 mingw64-gcc-c++ mingw-w64-gcc \
+        mingw-w64-gcc mingw-w64 ;;
+    uv) set -- libuv1-dev libuv-devel libuv-dev libuv libuv ;;
+    boost) set -- libboost-dev boost-devel boost-dev boost boost ;;
+    glib) set -- libglib2.0-dev glib2-devel glib-dev glib2 glib ;;
+    systemd) set -- libsystemd-dev systemd-devel - systemd-libs - ;;
+    qt6) set -- qt6-base-dev qt6-qtbase-devel qt6-qtbase-dev qt6-base qt ;;
+    wine64) set -- wine64 wine wine wine wine-stable ;;
     qemu-s390x) set -- qemu-user qemu-user qemu-s390x qemu-user "$1" ;;
     musl-gcc) set -- musl-tools musl-gcc gcc,musl-dev musl - ;;
     python3-venv) set -- "$1" python3 python3 python python ;;

@@ -423,11 +423,9 @@ static int app_width(const PGresult *res, const int *widths, int *widest)
  * --wide, get all. */
 static void app_fit(const app *a, const PGresult *res, int *widths)
 {
-    struct winsize size = {0};
-    int columns = PQnfields(res), rows = PQntuples(res), i, row, widest;
+    int columns = PQnfields(res), rows = PQntuples(res), room = app_columns(), i, row, widest;
 
-    if (a->wide || !isatty(STDOUT_FILENO) || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
-        size.ws_col == 0 || app_width(res, widths, &widest) <= size.ws_col) return;
+    if (a->wide || room == 0 || app_width(res, widths, &widest) <= room) return;
     for (i = 1; i < columns; i++) {
         for (row = 0; row < rows && PQgetvalue(res, row, i)[0] == '\0'; row++) {}
         if (row == rows) widths[i] = 0;
@@ -435,7 +433,7 @@ static void app_fit(const app *a, const PGresult *res, int *widths)
             widths[i] = strlen(PQfname(res, i)) > 11 ? (int)strlen(PQfname(res, i)) : 11;
     }
     app_brief = true;
-    while (app_width(res, widths, &widest) > size.ws_col && widest >= 0) widths[widest]--;
+    while (app_width(res, widths, &widest) > room && widest >= 0) widths[widest]--;
 }
 
 /* Writes rows as psql does. most: the query's limit, by which some may be missing; 0: none. */

@@ -4,36 +4,32 @@
  *
  * Build   cc examples/jobq/jobq.c -I. -lpq -o jobq
  *         jobq top: also -DJOBQ_TOP -lncursesw; jobq web: also -DJOBQ_WEB -lmicrohttpd;
- *         make jobq builds it with all whose library is there
+ *         make jobq builds it with all whose library is there. On Windows, where work, top and
+ *         web are missing: x86_64-w64-mingw32-gcc ... -lpq -lws2_32 -lbcrypt -lpthread
  * Run     jobq help; jobq -d "host=... dbname=..." migrate
  *
- * Its parts: app.h (connection, statements, output), verbs.h, work.h, doctor.h, replay.h (story.h),
- * look.h (what top and web show), top.h (screen.h), web.h (html.h, pages.h, graph.h, jobs.h).
+ * Its parts: system.h, app.h (connection, statements, output), verbs.h, work.h, bench.h, doctor.h,
+ * replay.h (story.h), look.h (what top and web show), top.h (screen.h), web.h (html.h, pages.h,
+ * graph.h, jobs.h).
  */
 #define JOBQ_STATIC
 #include "jobq_pg.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <poll.h>
-#include <pthread.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "system.h"
 #include "app.h"
 #include "look.h"
 #include "verbs.h"
-#include "work.h"
+#include "bench.h"
 #include "doctor.h"
 #include "replay.h"
 
@@ -51,7 +47,7 @@ static const char top_keys[] =
     "    ?                   help\n"
     "    q                   quit\n";
 
-#if !defined JOBQ_TOP || !defined JOBQ_WEB
+#if !defined JOBQ_TOP || !defined JOBQ_WEB || defined _WIN32
 /* A verb whose part this program was built without. */
 static int absent(app *a)
 {
@@ -60,6 +56,11 @@ static int absent(app *a)
 }
 #endif
 
+#ifndef _WIN32
+#include "work.h"
+#else
+#define do_work absent
+#endif
 #ifdef JOBQ_TOP
 #include "top.h"
 #else
@@ -461,15 +462,15 @@ static const app_verb *seek_verb(int argc, char **argv, int *words)
 static const app_verb *find_verb(int argc, char **argv, int *words)
 {
     const app_verb *v = seek_verb(argc, argv, words);
-    char *near = v == NULL ? app_nearest(argv[0], first_words()) : NULL;
+    char *closest = v == NULL ? app_nearest(argv[0], first_words()) : NULL;
     int i;
 
     for (i = 0; v == NULL && i < VERBS; i++) {
         if (begins(&verbs[i], argv[0]))
             return app_say(0, "%s needs another word: jobq help %s", argv[0], argv[0]), v;
     }
-    if (v == NULL && near != NULL)
-        app_say(0, "there is no verb %s: did you mean %s? jobq help lists them", argv[0], near);
+    if (v == NULL && closest != NULL)
+        app_say(0, "there is no verb %s: did you mean %s? jobq help lists them", argv[0], closest);
     else if (v == NULL) app_say(0, "there is no verb %s: jobq help lists them", argv[0]);
     return v;
 }

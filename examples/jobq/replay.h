@@ -67,10 +67,10 @@ static void replay_print(const replay *r, const jobq_entry *e)
 {
     int64_t us = r->head->wall_us + e->mono_us - r->head->mono_us;
     time_t seconds = (time_t)(us / 1000000);
-    struct tm tm;
+    const struct tm *tm = gmtime(&seconds);
     char clock[40] = "";
 
-    if (gmtime_r(&seconds, &tm) != NULL) strftime(clock, sizeof clock, "%F %T", &tm);
+    if (tm != NULL) strftime(clock, sizeof clock, "%Y-%m-%d %H:%M:%S", tm);
     printf("%8lld  %s.%06d  %s%s\n", (long long)e->number, clock, (int)(us % 1000000),
            story_entry(e, r->head->notes), e->cut ? "  <- did not return" : "");
 }
@@ -231,7 +231,7 @@ static int replay_run(replay *r, bool dumps)
     int code = APP_OK;
 
     while (code == APP_OK) {
-        if (!dumps && r->stop > 0 && entries + 1 == r->stop) raise(SIGTRAP);
+        if (!dumps && r->stop > 0 && entries + 1 == r->stop) app_trap();
         fflush(stdout);
         if (!jobq_replay_step(r->state, &r->entry)) break;
         entries++;

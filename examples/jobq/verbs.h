@@ -395,17 +395,6 @@ static int export_all(app *a)
     return code;
 }
 
-/* What was written is on the disk, and so is its name. */
-static int keep_file(FILE *file, const char *temporary, const char *path, const char *folder)
-{
-    int fd = open(folder, O_RDONLY);
-    bool good = fflush(file) == 0 && fsync(fileno(file)) == 0;
-
-    good = fclose(file) == 0 && good && rename(temporary, path) == 0 && fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0) close(fd);
-    return good ? APP_OK : app_say(APP_NO, "cannot write %s: %s", path, strerror(errno));
-}
-
 /* Writes one finished part of history, in a transaction that also notes that it was written. If
  * the program dies before the commit, the next export writes the same file again. */
 static int export_part(app *a, const char *folder, bool *any)
@@ -426,11 +415,12 @@ static int export_part(app *a, const char *folder, bool *any)
     app_format(&path, "%s/%s-%s-%s.%s", folder, a->schema, part[0], part[1],
                a->json ? "jsonl" : "csv");
     app_format(&temporary, "%s.tmp", path.ptr);
-    file = fopen(temporary.ptr, "w");
+    file = fopen(temporary.ptr, "wb");
     if (file == NULL)
         return app_say(APP_NO, "cannot write %s: %s", temporary.ptr, strerror(errno));
     code = copy_rows(a, "ended", where.ptr, file);
-    if (code == APP_OK) code = keep_file(file, temporary.ptr, path.ptr, folder);
+    if (code == APP_OK && !app_keep(file, temporary.ptr, path.ptr, folder))
+        code = app_say(APP_NO, "cannot write %s: %s", path.ptr, strerror(errno));
     if (code != APP_OK) return remove(temporary.ptr), code;
     app_query(a, "SELECT jobq.export_done($1, $2)", 2, part);
     app_query(a, "COMMIT", 0, NULL);

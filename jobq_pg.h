@@ -3039,9 +3039,14 @@ static bool jobq_pg__os_pair(jobq_pg__os_socket *ends)
     return false;
 }
 
+/* One at a time: wine's non-blocking sockets refuse what another thread sends meanwhile. */
 static void jobq_pg__os_pair_write(const jobq_pg__os_socket *ends, char byte)
 {
+    static jobq_pg__os_mutex writing = JOBQ_PG__OS_MUTEX;
+
+    jobq_pg__os_lock(&writing);
     send(ends[1], &byte, 1, 0);
+    jobq_pg__os_unlock(&writing);
 }
 
 static int jobq_pg__os_pair_read(const jobq_pg__os_socket *ends, char *bytes, size_t size)

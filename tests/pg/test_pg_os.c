@@ -209,6 +209,32 @@ static void a_pair_never_blocks(void **unused)
     jobq_pg__os_pair_end(ends);
 }
 
+static jobq_pg__os_socket shared[2];
+
+static void *writes_often(void *unused)
+{
+    int i;
+
+    for (i = 0; i < 1000; i++) jobq_pg__os_pair_write(shared, 'w');
+    return unused;
+}
+
+/* As long as there is room, for two threads at the same time. */
+static void no_written_byte_is_lost(void **unused)
+{
+    jobq_pg__os_thread threads[2];
+    char bytes[4096];
+    int sum = 0, got, i;
+
+    (void)unused;
+    assert_true(jobq_pg__os_pair(shared));
+    for (i = 0; i < 2; i++) assert_true(jobq_pg__os_start(&threads[i], writes_often, NULL));
+    for (i = 0; i < 2; i++) jobq_pg__os_join(threads[i]);
+    while ((got = jobq_pg__os_pair_read(shared, bytes, sizeof bytes)) > 0) sum += got;
+    assert_int_equal(sum, 2000);
+    jobq_pg__os_pair_end(shared);
+}
+
 static void random_bits_fill_all(void **unused)
 {
     unsigned char bits[64], some[64] = {0};
@@ -421,6 +447,7 @@ int main(void)
         cmocka_unit_test(who_ends_a_thread_within_is_seen),
         cmocka_unit_test(poll_waits_and_skips_what_is_none),
         cmocka_unit_test(a_pair_never_blocks),
+        cmocka_unit_test(no_written_byte_is_lost),
         cmocka_unit_test(random_bits_fill_all),
         cmocka_unit_test(a_host_has_a_name),
         cmocka_unit_test(a_file_is_memory_of_one_process),

@@ -41,7 +41,7 @@ JOBS = -j$(or $(shell getconf _NPROCESSORS_ONLN 2>/dev/null),1)
 .SUFFIXES:
 .PHONY: help demo demo-outbox bench bench-against bench-peers figures test check chaos chaos-upgrade chaos-mutants \
 	nightly test-core test-long test-python test-web test-fresh test-servers test-nodes test-citus test-breadth \
-	test-builds dist static fuzz examples \
+	test-builds test-windows dist static fuzz examples \
 	sanitize valgrind coverage coverage-pg explore simulate differential judge mutants embed fingerprint verify clean \
 	jobq replay
 
@@ -217,10 +217,17 @@ test-citus: ## run tests on Citus, with a node that is killed (CITUS_TREE=FOLDER
 	@tests/harness/run.sh --total
 
 test-breadth: export JOBQ_TEST_VERDICT = total
-test-breadth: ## run the tests of jobq.h on 32 bits, aarch64, big endian, clang, mingw (ARGS="--short")
+test-breadth: ## run the tests of jobq.h on 32 bits, aarch64, big endian, clang (ARGS="--short")
 	@CC="$(CC)" tests/harness/setup.sh breadth
 	@tests/harness/run.sh --reset
 	@CC="$(CC)" tests/compile/breadth.sh $(ARGS)
+	@tests/harness/run.sh --total
+
+test-windows: export JOBQ_TEST_VERDICT = total
+test-windows: ## compile for Windows by mingw-w64, and run that under wine (ARGS="--short")
+	@CC="$(CC)" tests/harness/setup.sh windows
+	@tests/harness/run.sh --reset
+	@tests/compile/windows.sh $(ARGS)
 	@tests/harness/run.sh --total
 
 # Debian's python has Debian's selenium.

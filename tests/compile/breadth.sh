@@ -6,7 +6,6 @@
 #   i686      32 bits
 #   aarch64   char is unsigned
 #   s390x     big endian
-#   mingw     compiled and linked only
 #
 # Programs are linked statically; qemu-user runs those that this machine cannot run. On each machine
 # the simulator and the explorer must print what they print here: same seed, same bytes. --short:
@@ -91,7 +90,3 @@ if [ "$turn" != 0 ]; then
     all_on i686 "" i686-linux-gnu-gcc -static
 fi
 wait
-for source in compile_core_alone compile_core_static; do
-    build mingw "$source" x86_64-w64-mingw32-gcc || :
-    tests/harness/run.sh --built "$out/mingw/$source.exe"
-done

@@ -60,11 +60,12 @@ compare() {
     }'
 }
 
-# Runs an example whose head has its output.
+# Runs an example whose head has its output. windows.sh has them elsewhere, and runs them by wine.
 prints() {
-    local binary=.build/examples/${1%.*}
+    local binary=${1%.*}
     case $1 in *.cc) binary+=_cc ;; esac
-    "$binary" | compare "examples/$1"
+    # shellcheck disable=SC2086  # a command and a folder
+    ${JOBQ_EXAMPLES:-.build/examples}/$binary${JOBQ_EXE-} | compare "examples/$1"
 }
 
 # A request to the server of metrics.

@@ -65,6 +65,9 @@ fuzz) needs="bash libpq clang libfuzzer" ;;
 python) needs="bash cc cmocka libpq server ncurses psycopg cffi python3-venv" ;;
 web) needs="bash cc libpq server microhttpd chromium chromedriver selenium npm" ;;
 servers) needs="npm" ;;
+windows)
+    needs="bash cc clang libpq server npm x86_64-w64-mingw32-gcc x86_64-w64-mingw32-g++ wine64"
+    ;;
 pgq) needs="pgq" ;;
 valgrind) needs="valgrind" ;;
 coverage-pg) needs="gcc gcovr" ;;

@@ -2959,7 +2959,7 @@ static bool jobq_pg__os_detached(void *(*start)(void *), void *arg)
     return jobq_pg__os_start(&thread, start, arg) && CloseHandle(thread);
 }
 
-/* Nothing tells of a thread that ends in there: it looks like one that hangs. */
+/* Windows does not tell of a thread that ends in body: it looks like one that hangs. */
 static void jobq_pg__os_guarded(void (*body)(void *), void (*quits)(void *), void *arg)
 {
     (void)quits;
@@ -3139,8 +3139,9 @@ static struct {
 static jobq_pg__os_mutex jobq_pg__signals_lock = JOBQ_PG__OS_MUTEX;
 static bool jobq_pg__is_ending; /* Windows has asked the process to end */
 
-/* In a thread of the system's. The process ends as soon as this answers that its window is closed,
- * or that the session ends, and after five seconds in any case: they are left to the program. */
+/* Windows calls it in a thread of its own. When the console's window is closed or the session ends,
+ * the process ends as soon as this returns, and after five seconds in any case. So it does not
+ * return then, and the program has the five seconds. */
 static BOOL WINAPI jobq_pg__on_signal(DWORD told)
 {
     int number = told == CTRL_C_EVENT ? SIGINT : told == CTRL_BREAK_EVENT ? SIGBREAK : SIGTERM;
@@ -3161,7 +3162,7 @@ static BOOL WINAPI jobq_pg__on_signal(DWORD told)
     return mine;
 }
 
-/* An entry for the worker, or, of none, the worker's. -1: there is none. The lock is held. */
+/* The index of the worker's entry; w NULL: of a free one. -1: there is none. The lock is held. */
 static int jobq_pg__signal_entry(const jobq_pg_worker *w)
 {
     int i = 0;
@@ -3190,7 +3191,7 @@ static bool jobq_pg__os_signals_set(jobq_pg_worker *w, const int *numbers)
 
 static void jobq_pg__os_signals_forget(const jobq_pg_worker *w) { (void)w; } /* nothing is forked */
 
-/* Windows waits here for a handler that is at work, so not while one has to last. */
+/* To remove a handler waits until it has returned, so one that does not return stays. */
 static void jobq_pg__os_signals_clear(const jobq_pg_worker *w)
 {
     bool ends;
@@ -4119,15 +4120,19 @@ JOBQ_API bool jobq_pg_random(uint64_t *bits) { return jobq_pg__os_random(bits, s
 JOBQ_API bool jobq_pg_dial_set(jobq_pg_dial *dial, const char *keyword, const char *value)
 {
     int last = (int)(sizeof dial->values / sizeof dial->values[0]) - 1;
+    size_t size, more;
     char *copy;
 
     JOBQ_ASSERT(dial != NULL && keyword != NULL && value != NULL);
+    size = strlen(value) + 1;
+    more = strlen(keyword) + 1;
     if (dial->count == last) return false;
-    copy = (char *)malloc(strlen(keyword) + strlen(value) + 2);
+    copy = (char *)malloc(size + more);
     if (copy == NULL) return false;
-    strcpy(copy, value);
+    memcpy(copy, value, size);
+    memcpy(copy + size, keyword, more);
     dial->values[dial->count] = copy;
-    dial->keywords[dial->count++] = strcpy(copy + strlen(value) + 1, keyword);
+    dial->keywords[dial->count++] = copy + size;
     return true;
 }
 
@@ -4884,6 +4889,7 @@ static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text
     jobq_pg__registry *registry = jobq_pg__registry_of(conn);
     jobq_pg__known **chain, *k;
     jobq_pg__how how = JOBQ_PG__NOT_PREPARED;
+    size_t size = strlen(text->sql) + 1;
 
     if (registry == NULL) return NULL;
     chain = &registry->chains[text->hash % JOBQ_PG__CHAINS];
@@ -4892,7 +4898,7 @@ static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text
         if (strcmp(k->sql, text->sql) == 0) return k;
         how = JOBQ_PG__AS_TEXT;
     }
-    k = (jobq_pg__known *)malloc(sizeof *k + strlen(text->sql) + 1);
+    k = (jobq_pg__known *)malloc(sizeof *k + size);
     if (k == NULL) return NULL;
     k->next = *chain;
     k->hash = text->hash;
@@ -4900,7 +4906,7 @@ static jobq_pg__known *jobq_pg__known_of(PGconn *conn, const jobq_pg__text *text
     k->right = JOBQ_PG__UNASKED;
     k->role = k->passed = 0;
     k->queue = 0;
-    k->sql = strcpy((char *)(k + 1), text->sql);
+    k->sql = (char *)memcpy(k + 1, text->sql, size);
     *chain = k;
     return k;
 }

@@ -398,6 +398,7 @@ static void signals_stop_a_worker(void **unused)
     jobq_pg__os_nap(50000);
     assert_int_equal(under_lock(&over), 0); /* the process would end */
 #endif
+    signal(SIGINT, SIG_DFL);
     jobq_pg__os_pair_end(fake.worker.poke);
 }
 

@@ -44,9 +44,9 @@ static jobq_outcome logs_too_late(jobq_call *call)
 
 static int setup(void **unused)
 {
-    static const jobq_job_handler handlers[] = {{"q", "logs", {logs}, NULL, 0},
-                                                {"q", "quiet", {is_quiet}, NULL, 0},
-                                                {"q", "late", {logs_too_late}, NULL, 0}};
+    static const jobq_job_handler handlers[] = {{.queue = "q", .kind = "logs", .run = {logs}},
+                                                {.queue = "q", .kind = "quiet", .run = {is_quiet}},
+                                                {.queue = "q", .kind = "late", .run = {logs_too_late}}};
 
     (void)unused;
     test = jobq_test_init(malloc(jobq_test_size()), handlers, 3);

@@ -46,9 +46,9 @@ static jobq_outcome tells_too_late(jobq_call *call)
 static int setup(void **unused)
 {
     static const jobq_job_handler handlers[] = {
-        {"q", "tells", {tells}, NULL, 0},
-        {"q", "nothing", {tells_nothing}, NULL, 0},
-        {"q", "late", {tells_too_late}, NULL, 0}};
+        {.queue = "q", .kind = "tells", .run = {tells}},
+        {.queue = "q", .kind = "nothing", .run = {tells_nothing}},
+        {.queue = "q", .kind = "late", .run = {tells_too_late}}};
 
     (void)unused;
     test = jobq_test_init(malloc(jobq_test_size()), handlers, 3);

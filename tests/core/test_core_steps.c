@@ -58,10 +58,10 @@ static jobq_outcome is_late(jobq_call *call)
 
 static int setup(void **unused)
 {
-    static const jobq_job_handler handlers[] = {{"q", "charges", {charges}, NULL, 0},
-                                                {"q", "awaits", {awaits}, NULL, 0},
-                                                {"q", "waits", {waits}, NULL, 0},
-                                                {"q", "late", {is_late}, NULL, 0}};
+    static const jobq_job_handler handlers[] = {{.queue = "q", .kind = "charges", .run = {charges}},
+                                                {.queue = "q", .kind = "awaits", .run = {awaits}},
+                                                {.queue = "q", .kind = "waits", .run = {waits}},
+                                                {.queue = "q", .kind = "late", .run = {is_late}}};
 
     (void)unused;
     test = jobq_test_init(malloc(jobq_test_size()), handlers, 4);

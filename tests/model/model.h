@@ -671,8 +671,8 @@ static inline void model_execute(jobq_memory *m, const jobq_request *r, uint64_t
     case JOBQ_REQUEST_RESCUE:
         if (a->done) model_permits_free(m, r->worker);
         return;
+    case JOBQ_REQUEST_DEREGISTER: model_permits_free(m, r->worker); return; /* whatever it leaves */
     case JOBQ_REQUEST_REGISTER:
-    case JOBQ_REQUEST_DEREGISTER:
     case JOBQ_REQUEST_PRUNE: model_left(m); return;
     default: return;
     }

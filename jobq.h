@@ -414,6 +414,8 @@
  * jobq_test_fault makes something go wrong once: a crash, a lost connection, the time limit.
  * jobq_test_sleep lets time pass in a handler. A job may have a line, which a handler can hold, a
  * key, and jobs that it waits for. jobq_test_receive and jobq_test_send do the same for messages.
+ * A handler of batches gets those that are due together: a crash, or the end of the time limit,
+ * befalls its call, and a cancel request the first job of it.
  * examples/test_handlers.c shows all of it. To call one handler directly, a zeroed jobq_call with
  * its payload set is enough.
  *
@@ -1724,7 +1726,8 @@ typedef struct jobq_test_sent {
 JOBQ_API const jobq_test_sent *jobq_test_send(jobq_test *test, const jobq_test_message *message);
 
 /* jobq_test_run -- runs what falls due, until every job has ended and every message is
- * acknowledged, or this much time has passed. Returns how many times a handler ran. */
+ * acknowledged, or this much time has passed. Returns how many times a handler ran; for a batch,
+ * once. */
 JOBQ_API int64_t jobq_test_run(jobq_test *test, int64_t for_us);
 
 /* jobq_test_fault -- what goes wrong, once: a crash when the next handler returns; UNSURE when a

@@ -54,6 +54,9 @@
 #                                test_pg_flows, test_pg_steps
 #   (a copy for each reader)     test_pg_topics, test_pg_pairs, sql_topics_* sql_pairs_topics_*
 #                                chaos
+#   (batches, laws 30 to 32)     explore (together, gather,     batch_* explore_together_*
+#                                fellows); test_core_batch,     explore_gather_* explore_fellows_*
+#                                test_pg_batch                  sql_batch_*
 #   (the worker in Python)       python_conform                 python_*
 #   (the calendar)               test_core_cron,                cron_* sql_cron_*
 #                                test_pg_calendar

@@ -14586,7 +14586,6 @@ static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
 
     if (now < w->stats_mono_us) return;
     JOBQ_PG__TELL(" started", jobs, started);
-    JOBQ_PG__TELL(", calls", jobs, calls);
     JOBQ_PG__TELL(", succeeded", jobs, succeeded);
     JOBQ_PG__TELL(", retried", jobs, retried);
     JOBQ_PG__TELL(", failed", jobs, failed);
@@ -14596,6 +14595,7 @@ static void jobq_pg__tell_stats(jobq_pg_worker *w, int64_t now)
     JOBQ_PG__TELL(", lost", jobs, lost);
     JOBQ_PG__TELL(", abandoned", jobs, abandoned);
     JOBQ_PG__TELL(", rescued", jobs, rescued);
+    JOBQ_PG__TELL(", calls", jobs, calls);
     JOBQ_PG__TELL("; messages: delivered", messages, delivered);
     JOBQ_PG__TELL(", succeeded", messages, succeeded);
     JOBQ_PG__TELL(", dead", messages, dead);

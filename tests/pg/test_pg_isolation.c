@@ -101,6 +101,9 @@ static const call calls[] = {
     {"complete", "jobq._complete('{1}', '{1}', '{1}', ARRAY[" ID("run") "])", false},
     {"complete_with",
      "jobq._complete_with('{1}', '{1}', ARRAY[" ID("run") "], '{1}', '{NULL}')", false},
+    {"settle_all_here",
+     "jobq._settle_all_here('{1}', '{1}', ARRAY[" ID("run") "], '{s}', '{0}', '{1}', '{0}', '{f}',"
+     " '{0}', NULL, NULL, NULL)", false},
     {"work_fail", "jobq.work_fail(1, 1, " ID("run") ", 'no', 'discard')", false},
     {"step_done_here", "jobq._step_done_here(1, 1, " ID("run") ", 's', '1')", false},
     {"signal_of_claim", "jobq._signal_of_claim(1, 1, " ID("run") ", 's', 1000000)", false},

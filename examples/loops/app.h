@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT-0 OR Unlicense */
-/*
- * app.h -- what the programs of this folder share, whatever their event loop is: a worker that the
- * host steps, with a handler that squares a number at its second attempt.
- */
+/* app.h -- what the programs of this folder share, whatever their event loop is: a worker that the
+ * host steps, with a handler that squares a number at its second attempt. */
 #define JOBQ_STATIC
 #include "jobq_pg.h"
 
@@ -19,7 +17,7 @@ static void app_must(bool good, const char *why)
     if (!good) fprintf(stderr, "%s\n", why), exit(1);
 }
 
-/* Handlers run within a step, so each must return soon. */
+/* Runs within a step, so it must return soon. */
 static jobq_outcome app_square(jobq_call *call)
 {
     int64_t n;
@@ -36,15 +34,14 @@ static jobq_outcome app_square(jobq_call *call)
     return JOBQ_OUTCOME_SUCCESS;
 }
 
-/* A statement on a connection of the pool. */
-static void app_run(jobq_pg *pg, const char *sql)
+static void app_drop(jobq_pg *pg)
 {
     jobq_pg_error error;
     PGconn *conn;
 
     app_must(jobq_pg_acquire(pg, &conn, &error) == JOBQ_OK, error.message);
-    PQclear(PQexec(conn, "SET client_min_messages = warning"));
-    PQclear(PQexec(conn, sql));
+    PQclear(PQexec(conn, "SET client_min_messages = warning;"
+                         "DROP SCHEMA IF EXISTS " APP_SCHEMA " CASCADE"));
     jobq_pg_release(pg, conn);
 }
 
@@ -57,12 +54,11 @@ static jobq_pg_worker *app_open(jobq_pg **pg)
     jobq_pg_error error;
     jobq_pg_desc desc;
 
-    setvbuf(stdout, NULL, _IONBF, 0);
     memset(&desc, 0, sizeof desc);
     desc.conninfo = getenv("JOBQ_SERVER");
     desc.schema = APP_SCHEMA;
     app_must(jobq_pg_open(pg, &desc, &error) == JOBQ_OK, error.message);
-    app_run(*pg, "DROP SCHEMA IF EXISTS " APP_SCHEMA " CASCADE");
+    app_drop(*pg);
     app_must(jobq_pg_migrate(*pg, &error) == JOBQ_OK, error.message);
     memset(&work, 0, sizeof work);
     work.handlers = &handler;
@@ -119,6 +115,6 @@ static inline void app_enqueued(void *user, const jobq_pg_reply *reply)
 static void app_close(jobq_pg *pg, jobq_pg_worker *worker)
 {
     jobq_pg_worker_free(worker);
-    app_run(pg, "DROP SCHEMA " APP_SCHEMA " CASCADE");
+    app_drop(pg);
     jobq_pg_close(pg);
 }

@@ -233,6 +233,6 @@ for step in compiled macros dialect; do
 done
 core
 port=$((20000 + RANDOM % 12000))
-JOBQ_SERVER_OPTIONS="-c listen_addresses=127.0.0.1 -c port=$port" \
+env -u JOBQ_SERVER JOBQ_SERVER_OPTIONS="-c listen_addresses=127.0.0.1 -c port=$port" \
     tests/server.sh tests/compile/windows.sh --served "$short" $port
 "${wine64%wine64}wineserver" -k >/dev/null 2>&1 || : # a while later it would end by itself

@@ -27,6 +27,7 @@ sql_flow_first_parent_is_enough  kill
 sql_flow_any_end_will_do         kill
 sql_flow_locked_rows_uncounted   locks
 sql_flow_cancels_one_level       kill
+sql_topics_first_reader_only     kill
 "
 failed=0
 while read -r name faults; do

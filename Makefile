@@ -201,7 +201,7 @@ test-nodes: ## kill one of two servers with eight schemas, move schemas (JOBQ_TE
 # nightly has all of them, CI those of FAR_SHORT.
 CITUS_TESTS = conform enqueue verbs fingerprint
 FAR_SHORT = conform erase outbox_steps
-FAR_TESTS = $(FAR_SHORT) $(if $(filter --short,$(ARGS)),,steps)
+FAR_TESTS = $(FAR_SHORT) $(if $(filter --short,$(ARGS)),,steps topics)
 FAR_RUN = tests/harness/run.sh $(FAR_TESTS:%=.build/cc/test_pg_%)
 test-citus: export JOBQ_TEST_VERDICT = total
 test-citus: ## run tests on Citus, with a node that is killed (CITUS_TREE=FOLDER or CITUS_SOURCE=..., ARGS="--short")

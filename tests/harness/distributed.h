@@ -140,6 +140,8 @@ static const struct left_out {
     {"a_revival_wakes_the_workers_of_each_queue", POLLED},
     /* steps */
     {"a_signal_of_repeatable_read_wakes_the_job", POLLED},
+    /* topics */
+    {"copies_wake_their_readers", POLLED},
     /* operators: auto_explain */
     {"no_verb_is_compiled", SERVER},
     /* lines */

@@ -263,6 +263,7 @@ static void a_plain_insert_hears_of_a_subscription(void **unused)
     for (i = 0; i < 200; i++) post(db, &m, NULL);
     assert_int_equal(IN("a"), 3);
     assert_int_equal(IN("o"), 206);
+    if (distributed()) return; /* there the function is always called */
     RUN("ALTER FUNCTION jobq._outbox_enqueue_one RENAME TO away"); /* it is not called any more */
     post(db, &m, NULL);
     RUN("ALTER FUNCTION jobq.away RENAME TO _outbox_enqueue_one");
@@ -496,7 +497,7 @@ static void what_cannot_be_is_refused(void **unused)
         {"'x', 'b', 'a', types => '{a*b}'", "types"},
         {"'x', 'b', 'a', types => '{NULL}'", "types"},
         {"'x', 'b', 'small'", "message_max"}, {"'x', 'b', 'tight', 'k'", "payload_max"}};
-    jobq_pg_subscription s = {.name = "x", .source = "t", .queue = "nosuch"};
+    jobq_pg_subscription s = {.name = "x", .source = "t", .queue = "t"};
     jobq_pg_error error;
     size_t i;
 
@@ -508,14 +509,16 @@ static void what_cannot_be_is_refused(void **unused)
     for (i = 0; i < COUNT(wrong); i++) {
         PGresult *res = PQexec(db, "BEGIN");
         char text[200], *query;
+        const char *field;
 
         PQclear(res);
         snprintf(text, sizeof text, "SELECT jobq.subscribe(%s)", wrong[i].call);
         query = for_schema(text, schema);
         res = PQexec(db, query);
+        field = PQresultErrorField(res, PG_DIAG_COLUMN_NAME); /* Citus does not pass it on */
         if (PQresultStatus(res) != PGRES_FATAL_ERROR ||
             strcmp(PQresultErrorField(res, PG_DIAG_SQLSTATE), "22023") != 0 ||
-            strcmp(PQresultErrorField(res, PG_DIAG_COLUMN_NAME), wrong[i].field) != 0)
+            (field == NULL ? !distributed() : strcmp(field, wrong[i].field) != 0))
             fail_msg("%s: %s", text, PQresultErrorMessage(res));
         PQclear(res);
         free(query);

@@ -561,6 +561,45 @@ static void erasure_reaches_every_copy(void **unused)
     assert_int_equal(number("SELECT count(*) FROM jobq.idempotency"), 0);
 }
 
+/* What a role gets when it calls this: an SQLSTATE, or none. Its copies lie in queues that it may
+ * not write to. */
+static void may(const char *role, const char *call, const char *wanted)
+{
+    char text[200];
+
+    RUN("SET SESSION AUTHORIZATION %s_%s", schema, role);
+    snprintf(text, sizeof text, "SELECT public.sqlstate_of('SELECT jobq.%s')", call);
+    expect_text(wanted, text);
+    RUN("RESET SESSION AUTHORIZATION");
+}
+
+static void roles_publish_and_subscribe(void **unused)
+{
+    (void)unused;
+    three_readers();
+    RUN("CREATE ROLE %s_shop; CREATE ROLE %s_tenant; CREATE ROLE %s_worker; CREATE ROLE %s_ops",
+        schema, schema, schema, schema);
+    RUN("SELECT jobq.grant_enqueue('%s_shop'), jobq.grant_work('%s_worker'), "
+        "jobq.grant_operate('%s_ops'), "
+        "jobq.grant_enqueue('%s_tenant', '{mail}', 'tenant-7', '{t}')",
+        schema, schema, schema, schema);
+    may("shop", "outbox_enqueue(''t'', ''1'')", "none");
+    may("tenant", "outbox_enqueue(''t'', ''1'', order_key => ''tenant-8'')", "none");
+    may("tenant", "outbox_enqueue(''a'', ''1'')", "42501");
+    may("shop", "subscribe(''s'', ''t'', ''q'', ''l'')", "42501");
+    may("worker", "subscribe(''s'', ''t'', ''q'', ''l'')", "42501");
+    may("worker", "_subscriptions_set(''app'', 1, ''{s}'', ''{t}'', ''{q}'', ''{l}'', ''{NULL}'')",
+        "none");
+    may("ops", "unsubscribe(''b'')", "none");
+    may("ops", "subscribe(''b'', ''t'', ''b'')", "none");
+    may("ops", "_outbox_copy(1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
+        "42501");
+    assert_int_equal(IN("a"), 2);
+    assert_int_equal(number("SELECT count(*) FROM jobq.subscriptions"), 4);
+    RUN("DROP OWNED BY %s_shop, %s_tenant, %s_worker, %s_ops", schema, schema, schema, schema);
+    RUN("DROP ROLE %s_shop, %s_tenant, %s_worker, %s_ops", schema, schema, schema, schema);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, fresh, all_stop)
 
 /* sqlstate_of runs a statement that fails, and undoes it. */
@@ -594,6 +633,7 @@ int main(void)
         TEST(what_cannot_be_is_refused),
         TEST(a_deleted_queue_is_read_no_more),
         TEST(erasure_reaches_every_copy),
+        TEST(roles_publish_and_subscribe),
     };
 
     return cmocka_run_group_tests(tests, topics_up, pg_down);

@@ -189,6 +189,7 @@ static jobq_pg_job some_job(char *payload, size_t size, int64_t ref, int queue)
     if (strcmp(job.kind, "hopeless") == 0) job.stages = 1;
     job.priority = draw % 5 == 0 ? 1 : 0;
     if (draw % 7 == 0) job.delay_us = between(1, 300000);
+    if (draw % 6 == 0) job.expires_us = between(1000, between(1000, 3000000));
     snprintf(payload, size, "{\"ref\": %lld}", (long long)ref);
     job.payload = jobq_str_from(payload);
     return job;

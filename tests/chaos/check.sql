@@ -1,7 +1,7 @@
 -- SPDX-License-Identifier: MIT-0 OR Unlicense
 -- The checker looks for broken promises (by their numbers in README.md; 8 is what SCHEDULES in
--- jobq_pg.h says, and on_known; 9 is LINES AND LIMITS, 10 is FLOWS) in the trail, the tables and
--- the logs of the processes. A row of `broken` is one case of a broken promise.
+-- jobq_pg.h says, and on_known; 9 is LINES AND LIMITS, 10 is FLOWS, 11 is EXPIRY) in the trail,
+-- the tables and the logs of the processes. A row of `broken` is one case of a broken promise.
 
 SET search_path = jobq_chaos_watch, jobq_chaos;
 
@@ -24,7 +24,9 @@ SELECT n, at, app, id,
        now->>'state' AS now_state, (now->>'worker')::bigint AS now_worker,
        (now->>'claim')::bigint AS now_claim, (now->>'stage')::int AS now_stage,
        (now->>'crash')::int AS now_crash,
-       now->>'tick' AS now_tick, coalesce(now, was)->>'key' AS key
+       now->>'tick' AS now_tick, coalesce(now, was)->>'key' AS key,
+       (now->>'claimed_at')::timestamptz AS claimed_at,
+       (was->>'expires_at')::timestamptz AS expires_at
 FROM trail WHERE what = 'job';
 
 CREATE INDEX ON move (id, n);
@@ -636,6 +638,36 @@ WHERE n < 2;
 
 \ir check_flows.sql
 
+-- ---- 11: jobs that expire ------------------------------------------------------------------
+
+INSERT INTO broken
+SELECT 11, 'claimed when it was late', m.id::text
+FROM move m WHERE m.was_state = 'r' AND m.now_state = 'x' AND m.claimed_at >= m.expires_at;
+
+-- By the log, which a frozen or starved process may write late. Python has no watch.
+INSERT INTO broken
+SELECT 11, 'a handler began when its job was late', format('%s stage %s', r.job, r.stage)
+FROM run r JOIN move m ON m.id = r.job AND m.was_state = 'r' AND m.now_state = 'x'
+    AND (m.now_worker, m.now_claim) = (r.worker, r.claim)
+JOIN kind_of k ON k.job = r.job
+WHERE r.from_at > m.expires_at + interval '0.5 s' AND k.kind <> 'python'
+  AND NOT EXISTS (SELECT FROM log f WHERE f.event IN ('freeze', 'thaw', 'stopped_inside')
+                  AND f.mono_us BETWEEN r.from_us - 8000000 AND r.from_us + 1000000);
+
+CREATE TEMP VIEW late_end AS
+SELECT j.id AS job, j.attempt, j.state
+FROM jobs j WHERE j.errors->-1->>'error' LIKE 'expired: %';
+
+INSERT INTO broken
+SELECT 11, 'a late job did not end as cancelled', format('%s %s', job, state)
+FROM late_end WHERE state <> 'cancelled';
+
+INSERT INTO broken
+SELECT 11, 'ended as late before it was', e.job::text
+FROM late_end e WHERE NOT EXISTS (
+    SELECT FROM move m WHERE m.id = e.job AND m.was_state = 'r' AND m.now_state IS NULL
+    AND m.expires_at <= m.at);
+
 -- ---- the report ----------------------------------------------------------------------------
 
 \t on
@@ -691,6 +723,7 @@ SELECT '  ' || rpad(what, 30) || n FROM (
         SELECT format('%s, %s', count(*), count(*) FILTER (WHERE detail LIKE '%[%'))
         FROM log WHERE event = 'waited' AND detail NOT IN ('late', 'error'))
     UNION ALL SELECT 11, what, n FROM flow_figure
+    UNION ALL SELECT 11, 'late jobs that ended', (SELECT count(*)::text FROM late_end)
     UNION ALL SELECT 13, 'on Postgres', (
         SELECT string_agg(DISTINCT major::text, ', ') FROM trail)
     UNION ALL SELECT 12, 'longest stall', (
@@ -712,7 +745,8 @@ FROM (VALUES (1, 'nothing committed is lost'),
              (7, 'faults only delay or repeat work'),
              (8, 'a tick fires once; jobs of a shared key take turns'),
              (9, 'limits of lines, queues and kinds hold'),
-             (10, 'flows run in order, to their end; a step is done once; no signal is lost'))
+             (10, 'flows run in order, to their end; a step is done once; no signal is lost'),
+             (11, 'no job begins after it has expired'))
      p (number, text)
 ORDER BY p.number;
 

@@ -369,7 +369,7 @@ static const setting settings[] = {
     {.name = "signal", .nodes = 2, .jobs = 1, .switches = 2, .signal = true},
     {.name = "spawn", .nodes = 2, .jobs = 1, .batch = 1, .switches = 2, .spawn = true},
     {.name = "expiry", .nodes = 2, .jobs = 3, .prefetch = true, .switches = 1,
-     .expires = "\2\3\0"},
+     .expires = "\2\3\2"},
     {.name = "together", .nodes = 2, .jobs = 3, .threads = 2, .timeout = 2, .together = 2},
     {.name = "gather", .nodes = 1, .jobs = 3, .threads = 2, .together = 2, .gather = 1},
     {.name = "fellows", .nodes = 1, .jobs = 4, .threads = 2, .crashing = 1, .together = 2,

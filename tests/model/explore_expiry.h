@@ -10,7 +10,7 @@
  * What late_front has read without a lock, claim_fresh reads again under one. So they are one step,
  * and so is the rest: it touches only what is locked.
  *
- * In the world "expiry" the last job never expires, and the others do after some ticks.
+ * In the world "expiry" each job expires after two or three ticks.
  */
 
 static bool late_at(const jobq_memory_job *mj, int64_t now_us)

@@ -57,6 +57,9 @@
 #   (batches, laws 30 to 32)     explore (together, gather,     batch_* explore_together_*
 #                                fellows); test_core_batch,     explore_gather_* explore_fellows_*
 #                                test_pg_batch                  sql_batch_*
+#   (jobs that expire, laws 33   explore (expiry); conform;     explore_expiry_* late_* sql_late_*
+#     and 34)                    test_core_expiry,              sql_ended_jobs_untold
+#                                test_pg_expiry, chaos
 #   (the worker in Python)       python_conform                 python_*
 #   (the calendar)               test_core_cron,                cron_* sql_cron_*
 #                                test_pg_calendar

@@ -41,17 +41,17 @@ CREATE TABLE jobq.pair_operation (
 );
 
 INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
-('claim', 'held idle', true, ARRAY[$$
+('claim', 'held idle late', true, ARRAY[$$
     SELECT coalesce(payload ->> 'n', id::text), 'claimed' FROM jobq._claim(1, #, 2,
         '{1,1}', '{0,0}', '{1,0}', '{-infinity,-infinity}', '{0,0}', NULL, false, false, true,
         false)
     WHERE id IS NOT NULL$$]),
-('claim by another', 'held idle', false, ARRAY[$$
+('claim by another', 'held idle late', false, ARRAY[$$
     SELECT coalesce(payload ->> 'n', id::text), 'claimed' FROM jobq._claim(2, #, 2,
         '{1,2}', '{0,0}', '{0,0}', '{-infinity,-infinity}', '{0,0}', NULL, false, false, true,
         true)
     WHERE id IS NOT NULL$$]),
-('claim of a suspect', 'held idle', true, ARRAY[$$
+('claim of a suspect', 'held idle late', true, ARRAY[$$
     SELECT id::text, 'claimed' FROM jobq._claim(1, #, 1,
         '{1,1}', '{0,0}', '{1,0}', '{-infinity,-infinity}', '{0,0}', NULL, true, false, false,
         false)
@@ -61,7 +61,7 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
         '{1,1}', '{0,0}', '{1,0}', '{-infinity,-infinity}', '{0,0}', NULL, true, false, false,
         false)
     WHERE id IS NOT NULL$$]),
-('recover what the other claims', 'held idle', true, ARRAY[$$
+('recover what the other claims', 'held idle late', true, ARRAY[$$
     SELECT 'worker 1', '' FROM (SELECT jobq._recover(1, ~, 100) OFFSET 0) r$$]),
 ('recover', 'held', true, ARRAY[$$
     SELECT 'worker 1', '' FROM (SELECT jobq._recover(1, 1, 100) OFFSET 0) r$$]),
@@ -122,7 +122,7 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('register', 'held idle', false, ARRAY[$$
     SELECT 'register', cardinality(kind_ids)::text
     FROM jobq._register(hashtext('@'), 'new', 60000000, '{q,new}', '{1,2,2}', '{k,k,new}')$$]),
-('take', 'held idle', false, ARRAY[$$
+('take', 'held idle late', false, ARRAY[$$
     SELECT id::text, 'claimed'
     FROM jobq._register(hashtext('@'), 'sql', 60000000, '{q}', '{1}', '{k}') r
     CROSS JOIN LATERAL jobq.work_take(hashtext('@'), cardinality(r.kind_ids), 2)$$]),
@@ -140,7 +140,7 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT 'prune', '' FROM (SELECT jobq.prune(100) OFFSET 0) p$$]),
 ('turn', 'held', false, ARRAY[$$
     SELECT 'turn', '' FROM (SELECT jobq.turn() OFFSET 0) t$$]),
-('cancel', 'held idle', false, ARRAY[$$
+('cancel', 'held idle late', false, ARRAY[$$
     SELECT '1', v FROM jobq.cancel(1) v WHERE v = 'cancelled'$$]),
 ('cancel of a running one', 'held', false, ARRAY[$$
     SELECT '6', v FROM jobq.cancel(6) v WHERE v = 'requested'$$]),
@@ -148,19 +148,19 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT 'cancel', '' FROM (SELECT jobq.cancel('q', state => 'ready') OFFSET 0) c$$]),
 ('cancel of running ones', 'held', false, ARRAY[$$
     SELECT 'cancel', '' FROM (SELECT jobq.cancel('q', state => 'running') OFFSET 0) c$$]),
-('revive', 'held idle flow', false, ARRAY[$$
+('revive', 'held idle flow late', false, ARRAY[$$
     SELECT '9', v FROM jobq.revive(9) v WHERE v = 'revived'$$]),
 ('revive of one that fails', 'held', false, ARRAY[$$
     SELECT '6', v FROM jobq.revive(6) v WHERE v IN ('revived', 'exists')$$]),
 ('revive of many', 'held flow', false, ARRAY[$$
     SELECT 'revive', '' FROM (SELECT jobq.revive('q') OFFSET 0) r$$]),
-('delete', 'held idle', false, ARRAY[$$
+('delete', 'held idle late', false, ARRAY[$$
     SELECT '3', v FROM jobq.delete(3) v WHERE v = 'deleted'$$]),
 ('delete of a failed one', 'held idle flow', false, ARRAY[$$
     SELECT '9', v FROM jobq.delete(9) v WHERE v = 'deleted'$$]),
 ('delete of many', 'held', false, ARRAY[$$
     SELECT 'delete', '' FROM (SELECT jobq.delete('q', 'ready') OFFSET 0) d$$]),
-('move', 'held idle', false, ARRAY[$$
+('move', 'held idle late', false, ARRAY[$$
     SELECT '3', v FROM jobq.move(3, 'p') v WHERE v = 'moved'$$]),
 ('move of many', 'held', false, ARRAY[$$
     SELECT 'move', '' FROM (SELECT jobq.move('q', 'p') OFFSET 0) m$$]),
@@ -178,7 +178,7 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('enqueue with a key', 'held idle', false, ARRAY[$$
     SELECT 'key new', CASE WHEN existed[1] THEN 'existed' ELSE 'new' END
     FROM jobq._enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{new}')$$]),
-('enqueue with a known key', 'held idle', false, ARRAY[$$
+('enqueue with a known key', 'held idle late', false, ARRAY[$$
     SELECT 'key x', CASE WHEN existed[1] THEN jobq.called(ids[1]) ELSE 'new' END
     FROM jobq._enqueue_many('q', '{k}', NULL, '{"{\"n\": \"@\"}"}', p_keys => '{x}')$$]),
 ('enqueue with a running key', 'held', false, ARRAY[$$
@@ -195,7 +195,7 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
     SELECT 'erase', '' FROM (SELECT jobq._erase_rows('failed jobs', '{9,14}', '{}') OFFSET 0) e$$]),
 ('revive of a recent one', 'idle', false, ARRAY[$$
     SELECT '14', v FROM jobq.revive(14) v WHERE v = 'revived'$$]),
-('enqueue in its place', 'idle', false, ARRAY[$$
+('enqueue in its place', 'idle late', false, ARRAY[$$
     SELECT 'key x', CASE WHEN existed THEN jobq.called(id) ELSE 'new' END
     FROM jobq._enqueue_known('q', 'k', '{"n": "@"}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
         'x', true, 'cancel', NULL, NULL)$$]),
@@ -219,7 +219,7 @@ INSERT INTO jobq.pair_operation (name, scenes, leaves, statements) VALUES
 ('queue_set of payloads', 'idle', false, ARRAY[$$
     SELECT 'set', '' FROM (SELECT jobq.queue_set('q', payload_max => 900, kinds => '{new}')
                            OFFSET 0) s$$]),
-('prioritize', 'idle', false, ARRAY[$$
+('prioritize', 'idle late', false, ARRAY[$$
     SELECT '3', v FROM jobq.prioritize(3, -2) v WHERE v = 'prioritized'$$]),
 ('enqueue in its place, in stages', 'idle', false, ARRAY[$$
     SELECT 'key x', CASE WHEN existed THEN jobq.called(id) ELSE 'new' END
@@ -404,8 +404,9 @@ END $$;
 
 -- The world before. held: worker 1 is late and holds 5, 6, 7, 13 and the suspect 8. idle: it lives
 -- and holds nothing. Worker 2 lives and sleeps, 3 died long ago. 3, 6, 9 and 14 have keys; 4 is
--- parked, 9, 10 and 14 failed, 11 is a suspect, 12 has succeeded. Queue p keeps no history. box and
--- flow: see box_scene and flow_scene.
+-- parked, 9, 10 and 14 failed, 11 is a suspect, 12 has succeeded. Queue p keeps no history. late:
+-- idle, but 1, 3 and 11 are late, and 15 waits for 3 not to succeed. box and flow: see box_scene
+-- and flow_scene.
 CREATE FUNCTION jobq.scene(p_scene text) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_now timestamptz := statement_timestamp();
@@ -485,6 +486,14 @@ BEGIN
     INSERT INTO jobq.history (slot, id, run_at, enqueued_at, finished_at, worker, queue_id,
                               kind_id, attempt, crash, priority, stage, stages, state)
     VALUES (0, 12, v_now, v_now, v_now, 1, 1, 1, 1, 0, 0, 0, 1, 's');
+    IF p_scene = 'late' THEN
+        INSERT INTO jobq.job (id, queue_id, kind_id, run_at, flow_id, state)
+        VALUES (15, 1, 1, v_now, 0, 'w');
+        INSERT INTO jobq.edge (parent, child, wanted) VALUES (3, 15, 'f');
+        UPDATE jobq.job SET expires_at = v_now - interval '1 second',
+                            flow_id = CASE WHEN id = 3 THEN 0 END
+        WHERE id IN (1, 3, 11);
+    END IF;
     INSERT INTO jobq.idempotency (queue_id, key, job_id, ended_at)
     VALUES (1, 'x', 3, NULL), (1, 'y', 6, NULL), (1, 'z', 9, v_now - interval '2 days'),
            (1, 'v', 14, v_now - interval '1 minute');

@@ -739,6 +739,7 @@ static void world(int which)
     connect_sessions();
     play_scene("held", which);
     play_scene("idle", which);
+    play_scene("late", which);
     play_scene("box", which);
     play_scene("flow", which);
     printf("world %d: %d cases, %d worlds judged, %d failures\n", which, cases, outcome_count,

@@ -44,9 +44,10 @@ static jobq_outcome logs_too_late(jobq_call *call)
 
 static int setup(void **unused)
 {
-    static const jobq_job_handler handlers[] = {{.queue = "q", .kind = "logs", .run = {logs}},
-                                                {.queue = "q", .kind = "quiet", .run = {is_quiet}},
-                                                {.queue = "q", .kind = "late", .run = {logs_too_late}}};
+    static const jobq_job_handler handlers[] = {
+        {.queue = "q", .kind = "logs", .run = {logs}},
+        {.queue = "q", .kind = "quiet", .run = {is_quiet}},
+        {.queue = "q", .kind = "late", .run = {logs_too_late}}};
 
     (void)unused;
     test = jobq_test_init(malloc(jobq_test_size()), handlers, 3);

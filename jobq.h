@@ -2311,6 +2311,7 @@ typedef enum jobq_tally_place {
     JOBQ_TALLY_WAITING, /* histogram of the times from run_at to the start */
     JOBQ_TALLY_RUNNING = JOBQ_TALLY_WAITING + JOBQ_TIMES_SIZE, /* ... of the handlers' times */
     JOBQ_TALLY_EXPIRED = JOBQ_TALLY_RUNNING + JOBQ_TIMES_SIZE, /* late jobs that claims ended */
+    JOBQ_TALLY_CALLS, /* of handlers that get batches */
     JOBQ_TALLY_COUNT
 } jobq_tally_place;
 
@@ -5001,12 +5002,12 @@ JOBQ_API jobq_outcome jobq_call_run(jobq_call *call, jobq_handler handler)
     return outcome;
 }
 
-typedef struct jobq__calls {
+typedef struct jobq__fellows {
     jobq_call *const *calls;
     int32_t count;
-} jobq__calls;
+} jobq__fellows;
 
-static void jobq__calls_error(const jobq__calls *b, jobq_str text)
+static void jobq__fellows_error(const jobq__fellows *b, jobq_str text)
 {
     int32_t i;
 
@@ -5017,14 +5018,14 @@ static void jobq__calls_error(const jobq__calls *b, jobq_str text)
 JOBQ_API void jobq_calls_run(jobq_call *const *calls, int32_t count, jobq_jobs_handler handler)
 {
     jobq_outcome others = JOBQ_OUTCOME_RETRY;
-    jobq__calls batch = {calls, count};
+    jobq__fellows batch = {calls, count};
     int32_t i;
 
-    (void)jobq__calls_error; /* only C++ uses it */
+    (void)jobq__fellows_error; /* only C++ uses it */
     JOBQ_ASSERT(calls != NULL && count > 0 && handler != NULL);
     for (i = 0; i < count; i++) calls[i]->outcome = JOBQ_OUTCOME_NONE;
     JOBQ__TRY { others = handler(calls, count); }
-    JOBQ__CATCH(jobq__calls_error, &batch)
+    JOBQ__CATCH(jobq__fellows_error, &batch)
     for (i = 0; i < batch.count; i++)
         if (calls[i]->outcome == JOBQ_OUTCOME_NONE) calls[i]->outcome = others;
 }
@@ -8296,6 +8297,8 @@ static int32_t jobq__take_job(jobq_loop *l, int64_t mono_us)
     l->call_count++;
     l->stats.calls++;
     if (l->batch.count > 0) jobq__per_call_move(l, b, n);
+    if (b != NULL)
+        jobq__tally_add(&l->tallies, l->slots[first].job.queue, b->kind, JOBQ_TALLY_CALLS, 1);
     return first;
 }
 

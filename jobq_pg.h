@@ -15601,7 +15601,7 @@ static void jobq_pg__metrics_outcomes(jobq_pg__page *m, const char *name,
 
 static void jobq_pg__metrics_jobs(jobq_pg__page *m)
 {
-    static const char jobs[] = "jobq_jobs", lost[] = "jobq_leases_lost";
+    static const char jobs[] = "jobq_jobs", lost[] = "jobq_leases_lost", calls[] = "jobq_calls";
     const jobq_pg__counted *c, *end = m->rows + m->count;
 
     jobq_pg__metrics_head(m, jobs, "counter", NULL,
@@ -15619,6 +15619,12 @@ static void jobq_pg__metrics_jobs(jobq_pg__page *m)
         if (!jobq_pg__counted_jobs(c)) continue;
         jobq_pg__metrics_begin(m, lost, "_total", c, NULL);
         jobq_pg__metrics_say(m, "} %lld\n", (long long)c->tally.counts[JOBQ_TALLY_LOST]);
+    }
+    jobq_pg__metrics_head(m, calls, "counter", NULL, "Calls of handlers that get batches.");
+    for (c = m->rows; c < end; c++) {
+        if (c->tally.counts[JOBQ_TALLY_CALLS] == 0) continue;
+        jobq_pg__metrics_begin(m, calls, "_total", c, NULL);
+        jobq_pg__metrics_say(m, "} %lld\n", (long long)c->tally.counts[JOBQ_TALLY_CALLS]);
     }
 }
 
@@ -28773,7 +28779,8 @@ static const char *const jobq_pg__sql_metrics[] = {
 "       jobq._times_quantile(s.running, 0.99) AS running_p99,\n"
 "       s.counts[53] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,\n"
 "       s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,\n"
-"       s.counts[5] AS released, s.counts[6] AS snoozed, s.counts[54] AS expired\n"
+"       s.counts[5] AS released, s.counts[6] AS snoozed, s.counts[54] AS expired,\n"
+"       s.counts[55] AS calls\n"
 "FROM (SELECT t.queue, t.kind, t.counts, t.counts[12:31] AS waiting, t.counts[33:52] AS running,\n"
 "             (SELECT sum(u.count) FROM unnest(t.counts[12:31]) AS u (count))::bigint AS started\n"
 "      FROM jobq._tally_sums() t) AS s\n"
@@ -28817,6 +28824,7 @@ static const char *const jobq_pg__sql_metrics[] = {
 "DECLARE\n"
 "    v_jobs text;\n"
 "    v_lost text;\n"
+"    v_calls text;\n"
 "    v_consumed text;\n"
 "    v_messages text;\n"
 "    v_waiting text;\n"
@@ -28831,11 +28839,13 @@ static const char *const jobq_pg__sql_metrics[] = {
 "               '' ORDER BY k.n) FILTER (WHERE k.ran),\n"
 "           string_agg(format(E'jobq_leases_lost_total{%s} %s\\n', k.labels, k.c[7]),\n"
 "                      '' ORDER BY k.n) FILTER (WHERE k.ran),\n"
+"           string_agg(format(E'jobq_calls_total{%s} %s\\n', k.labels, k.c[55]),\n"
+"                      '' ORDER BY k.n) FILTER (WHERE k.c[55] > 0),\n"
 "           string_agg((\n"
 "               SELECT string_agg(format(\n"
-"                   E'jobq_messages_total{queue=\"%s\",outcome=\"%s\"} %s\\n', k.queue,\n"
+"                   E'jobq_messages_total{queue=\"%s\",outcome=\"%s\"} %s\\n', k.queue,\n",
 "                   o.name, k.c[o.n + 8]), '' ORDER BY o.n)\n"
-"               FROM unnest('{acknowledged,dead,repeated}'::text[])\n",
+"               FROM unnest('{acknowledged,dead,repeated}'::text[])\n"
 "                    WITH ORDINALITY AS o (name, n)), '' ORDER BY k.n) FILTER (WHERE k.read),\n"
 "           string_agg(concat(\n"
 "               CASE WHEN k.ran THEN format(\n"
@@ -28850,7 +28860,7 @@ static const char *const jobq_pg__sql_metrics[] = {
 "               'messaging_process_duration_seconds',\n"
 "               format('%s\"process\",kind=\"%s\"', k.shared, k.kind), k.c, 33),\n"
 "                      '' ORDER BY k.n) FILTER (WHERE k.ran)\n"
-"    INTO v_jobs, v_lost, v_messages, v_consumed, v_waiting, v_running\n"
+"    INTO v_jobs, v_lost, v_calls, v_messages, v_consumed, v_waiting, v_running\n"
 "    FROM (SELECT l.*, format('queue=\"%s\",kind=\"%s\"', l.queue, l.kind) AS labels,\n"
 "                 format('messaging_system=\"%s\",messaging_destination_name=\"%s\",'\n"
 "                        'messaging_operation_name=', v_name, l.queue) AS shared,\n"
@@ -28867,6 +28877,8 @@ static const char *const jobq_pg__sql_metrics[] = {
 "                       'What became of jobs, each time one ran; expired: unrun.', v_jobs)\n"
 "        || jobq._metric('jobq_leases_lost', 'counter', NULL,\n"
 "                       'Results that were refused, because others had the job.', v_lost)\n"
+"        || jobq._metric('jobq_calls', 'counter', NULL,\n"
+"                       'Calls of handlers that get batches.', v_calls)\n"
 "        || jobq._metric('jobq_messages', 'counter', NULL,\n"
 "                       'What became of messages of the outbox.', v_messages)\n"
 "        || jobq._metric('messaging_client_consumed_messages', 'counter', NULL,\n"
@@ -28900,12 +28912,12 @@ static const char *const jobq_pg__sql_metrics[] = {
 "        SELECT jobq._metric_label(q.name) AS queue, c.*, coalesce(r.jobs, 0) AS running,\n"
 "               (q.paused_at IS NOT NULL)::integer AS paused,\n"
 "               CASE WHEN c.failed < 1000 THEN c.failed\n"
-"                    ELSE jobq._failed_about(q.id, c.failed) END AS failed_about,\n"
+"                    ELSE jobq._failed_about(q.id, c.failed) END AS failed_about,\n",
 "               (SELECT count(*) FROM (\n"
 "                    SELECT FROM jobq.line l\n"
 "                    WHERE l.queue_id = q.id\n"
 "                      AND statement_timestamp() BETWEEN l.held_at AND l.hold_until\n"
-"                    LIMIT 1000) AS h) AS held,\n",
+"                    LIMIT 1000) AS h) AS held,\n"
 "               (SELECT count(*) FROM jobq.worker w\n"
 "                WHERE q.id = ANY (w.queues) AND w.dead_at IS NULL\n"
 "                  AND clock_timestamp() BETWEEN w.beat_at AND w.expires_at) AS workers\n"
@@ -28967,11 +28979,11 @@ static const char *const jobq_pg__sql_metrics[] = {
 "                      AND w.id > CASE WHEN p.numbered = p.acked THEN p.settled\n"
 "                          ELSE least(p.settled, p.ids[p.acked - p.base + 1] - 1) END\n"
 "                    ORDER BY w.id LIMIT 1000) AS n) AS m\n"
-"          GROUP BY q.name) AS o;\n"
+"          GROUP BY q.name) AS o;\n",
 "    SELECT string_agg(format(E'jobq_dead_letters{queue=\"%s\",status=\"%s\"} %s\\n', d.queue,\n"
 "                             d.status, d.count), '' ORDER BY d.queue, d.status)\n"
 "    INTO v_dead\n"
-"    FROM (SELECT jobq._metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count\n",
+"    FROM (SELECT jobq._metric_label(q.name) AS queue, s.status, count(l.queue_id) AS count\n"
 "          FROM jobq.queue q CROSS JOIN unnest('{pending,reprocessing}'::text[]) AS s (status)\n"
 "          LEFT JOIN LATERAL (\n"
 "              SELECT o.queue_id FROM jobq.dead_letter o\n"
@@ -29031,12 +29043,12 @@ static const char *const jobq_pg__sql_metrics[] = {
 "LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off\n"
 "SET jit = off AS $$\n"
 "DECLARE\n"
-"    v_jobs bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END\n"
+"    v_jobs bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END\n",
 "                      FROM jobq.job_id s);\n"
 "    v_messages bigint := (SELECT CASE WHEN s.is_called THEN s.last_value ELSE 0 END\n"
 "                          FROM jobq.message_id s);\n"
 "    v_held bigint := (SELECT count(DISTINCT h.flow_id) FROM (\n"
-"        SELECT e.flow_id, e.child FROM jobq.edge e\n",
+"        SELECT e.flow_id, e.child FROM jobq.edge e\n"
 "        WHERE e.holds AND e.came IS NOT NULL AND NOT e.cascade AND e.flow_id > 0\n"
 "        ORDER BY e.flow_id, e.child LIMIT 10000) AS h\n"
 "        JOIN jobq.job j ON j.id = h.child AND j.state = 'w');\n"
@@ -31380,6 +31392,7 @@ static const char *const jobq_pg__sql_comments[] = {
 "    ('expires_at', 'no attempt begins at or after it; NULL: never, or the job has ended'),\n"
 "    ('expires', 'of its jobs, counted from the tick; NULL: they do not expire'),\n"
 "    ('expired', 'jobs that were ended because they had not begun in time, as workers count'),\n"
+"    ('calls', 'of handlers that get batches, as workers count'),\n"
 "    ('registered_at', 'when it started'),\n"
 "    ('dead_at', 'when others declared it dead; NULL: they did not'),\n"
 "    ('queues', 'queues that it serves'),\n"
@@ -31763,7 +31776,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_lock_claimed=7f8566 _lock_flows=32b1db _lock_kinds=ef5c0f _lock_lines=e5e21c\n"
 "function :_lock_parents=1a0622 _lockers=996335 _look_flows=824fcb _look_jobs=57b797\n"
 "function :_look_signals=7dab9b _make_ready=b5216d _metric=0f2023 _metric_label=ca2d80\n"
-"function :_metric_times=d142b2 _metrics_counted=c93337 _metrics_others=58c39e\n"
+"function :_metric_times=d142b2 _metrics_counted=77184b _metrics_others=58c39e\n"
 "function :_metrics_outbox=455de6 _metrics_queues=1dcbf7 _metrics_schema=0b4f86\n"
 "function :_move_keys=e32427 _need_read_committed=9e43bb _next_lines=30029a _next_tick=ed5e1b\n",
 "function :_notify=1c3c34 _nudges_left=20b7fe _nudges_take=4d6a2a _open_before=d47415\n"
@@ -31847,7 +31860,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "type :claimed=3660be cron=f1162b delivery=63b64b room=369f22 walk=fe5920\n"
 "view :dead_letters=b54763 ended=253834 failures=2335d2 flows=5f6b2a jobs=99e38c limits=7de2c8\n"
 "view :lines=5ea98c live_jobs=99cf79 operator_log=280444 outbox=3a9bd4 past_jobs=99e38c\n"
-"view :queues=35b529 running=b07e7b schedules=6c7844 subscriptions=7fb9ff times=9f2b1d\n"
+"view :queues=35b529 running=b07e7b schedules=6c7844 subscriptions=7fb9ff times=8b1a7a\n"
 "view :workers=b3f70e\n",
     NULL
 };

@@ -90,6 +90,7 @@ BEGIN
     ('expires_at', 'no attempt begins at or after it; NULL: never, or the job has ended'),
     ('expires', 'of its jobs, counted from the tick; NULL: they do not expire'),
     ('expired', 'jobs that were ended because they had not begun in time, as workers count'),
+    ('calls', 'of handlers that get batches, as workers count'),
     ('registered_at', 'when it started'),
     ('dead_at', 'when others declared it dead; NULL: they did not'),
     ('queues', 'queues that it serves'),

@@ -113,7 +113,8 @@ BEGIN
 END $$;
 
 -- How long jobs waited, from run_at to the start, and how long handlers ran, by kind and for
--- whole queues, slowest first. Counted by the workers. expired: ended without a start.
+-- whole queues, slowest first. Counted by the workers. expired: ended without a start. calls:
+-- of handlers that get batches.
 CREATE OR REPLACE VIEW jobq.times AS
 SELECT s.queue, s.kind, s.started, jobq._times_quantile(s.waiting, 0.5) AS waiting_p50,
        jobq._times_quantile(s.waiting, 0.95) AS waiting_p95,
@@ -123,7 +124,8 @@ SELECT s.queue, s.kind, s.started, jobq._times_quantile(s.waiting, 0.5) AS waiti
        jobq._times_quantile(s.running, 0.99) AS running_p99,
        s.counts[53] * interval '1 microsecond' AS running_total, s.counts[1] AS succeeded,
        s.counts[2] AS retried, s.counts[3] AS failed, s.counts[4] AS cancelled,
-       s.counts[5] AS released, s.counts[6] AS snoozed, s.counts[54] AS expired
+       s.counts[5] AS released, s.counts[6] AS snoozed, s.counts[54] AS expired,
+       s.counts[55] AS calls
 FROM (SELECT t.queue, t.kind, t.counts, t.counts[12:31] AS waiting, t.counts[33:52] AS running,
              (SELECT sum(u.count) FROM unnest(t.counts[12:31]) AS u (count))::bigint AS started
       FROM jobq._tally_sums() t) AS s
@@ -180,6 +182,7 @@ LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $
 DECLARE
     v_jobs text;
     v_lost text;
+    v_calls text;
     v_consumed text;
     v_messages text;
     v_waiting text;
@@ -194,6 +197,8 @@ BEGIN
                '' ORDER BY k.n) FILTER (WHERE k.ran),
            string_agg(format(E'jobq_leases_lost_total{%s} %s\n', k.labels, k.c[7]),
                       '' ORDER BY k.n) FILTER (WHERE k.ran),
+           string_agg(format(E'jobq_calls_total{%s} %s\n', k.labels, k.c[55]),
+                      '' ORDER BY k.n) FILTER (WHERE k.c[55] > 0),
            string_agg((
                SELECT string_agg(format(
                    E'jobq_messages_total{queue="%s",outcome="%s"} %s\n', k.queue,
@@ -213,7 +218,7 @@ BEGIN
                'messaging_process_duration_seconds',
                format('%s"process",kind="%s"', k.shared, k.kind), k.c, 33),
                       '' ORDER BY k.n) FILTER (WHERE k.ran)
-    INTO v_jobs, v_lost, v_messages, v_consumed, v_waiting, v_running
+    INTO v_jobs, v_lost, v_calls, v_messages, v_consumed, v_waiting, v_running
     FROM (SELECT l.*, format('queue="%s",kind="%s"', l.queue, l.kind) AS labels,
                  format('messaging_system="%s",messaging_destination_name="%s",'
                         'messaging_operation_name=', v_name, l.queue) AS shared,
@@ -230,6 +235,8 @@ BEGIN
                        'What became of jobs, each time one ran; expired: unrun.', v_jobs)
         || jobq._metric('jobq_leases_lost', 'counter', NULL,
                        'Results that were refused, because others had the job.', v_lost)
+        || jobq._metric('jobq_calls', 'counter', NULL,
+                       'Calls of handlers that get batches.', v_calls)
         || jobq._metric('jobq_messages', 'counter', NULL,
                        'What became of messages of the outbox.', v_messages)
         || jobq._metric('messaging_client_consumed_messages', 'counter', NULL,

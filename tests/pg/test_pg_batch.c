@@ -95,6 +95,16 @@ static void each_job_ends_by_itself(void **unused)
                          " FROM jobq.job");
 }
 
+static void calls_are_counted(void **unused)
+{
+    (void)unused;
+    enqueue_numbers(6, 1);
+    runs_off(various, 10);
+    expect_text("6 1", "SELECT format('%s %s', started, calls) FROM jobq.times WHERE kind = 'k'");
+    assert_int_equal(number("SELECT count(*) FROM regexp_matches(jobq.metrics(), "
+                            "'jobq_calls_total{queue=\"q\",kind=\"k\"} 1\n')"), 1);
+}
+
 static jobq_outcome counts_up(jobq_call *const *calls, int32_t count)
 {
     char text[40];
@@ -645,6 +655,7 @@ int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(each_job_ends_by_itself, begin, all_stop),
+        cmocka_unit_test_setup_teardown(calls_are_counted, begin, all_stop),
         cmocka_unit_test_setup_teardown(each_hands_its_payload_to_its_next_stage, begin, all_stop),
         cmocka_unit_test_setup_teardown(all_end_with_their_rows, begin, all_stop),
         cmocka_unit_test_setup_teardown(all_go_on_with_their_rows, begin, all_stop),

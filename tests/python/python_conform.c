@@ -26,6 +26,8 @@ static const lack lacks[] = {
     {"work_take chooses itself whether it takes a suspect", "suspects count, those that are"},
     {"work_take chooses itself where its walk of the lines begins", "from line to line"},
     {"work_take chooses itself how much it takes of a line", "the quantum times"},
+    {"worker.py goes on by itself after a take that only ended late jobs",
+     "when the job that held it is late"},
     {"work_take knows of suspects: heartbeats do not tell", "heartbeat tells"},
     {"work_take knows which kinds to spare: heartbeats do not tell", " spared "},
     {"work_rescue and work_recover do the whole at once", " more;"},

@@ -88,8 +88,8 @@ class Worker:
         self.turn, self.pulse = threading.Lock(), threading.Lock()
         (self.wake_read, self.wake_write), self.number, self.jobs = os.pipe(), 0, set()
         self.waits, self.unanswered = {}, None
-        self.most = max(getattr(handler, "most", 1) for kinds in handlers.values()
-                        for handler in kinds.values())  # jobs of a take
+        self.most = max((getattr(handler, "most", 1) for kinds in handlers.values()
+                         for handler in kinds.values()), default=1)  # jobs of a take
         self.ready = []  # taken for a batch, and not of it: they come next
 
     def connect(self):

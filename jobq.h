@@ -2935,8 +2935,8 @@ typedef struct jobq_entry {
     X(JOBQ_LOOP_KINDS) X(JOBQ_LOOP_WATCHED) X(JOBQ_LOOP_LANES) X(JOBQ_LOOP_PARTITIONS)             \
     X(JOBQ_LOOP_BATCH) X(JOBQ_TALLY_KINDS) X(JOBQ_STRAYS_MAX)                                      \
     X(JOBQ_PRIORITY_MIN) X(JOBQ_PRIORITY_MAX)
-#define JOBQ__ONE(any) +1
-enum { JOBQ_RECORD_LIMIT_COUNT = 0 JOBQ_RECORD_LIMITS(JOBQ__ONE) };
+#define JOBQ__PLACE(limit) JOBQ__PLACE_##limit,
+enum { JOBQ_RECORD_LIMITS(JOBQ__PLACE) JOBQ_RECORD_LIMIT_COUNT };
 
 /* The head of a recording. */
 typedef struct jobq_recording {
@@ -11126,8 +11126,8 @@ enum {
                  offsetof(jobq_news, late),
     JOBQ__ELEMENT = 128 /* bytes of an element of a list at most */
 };
-#define JOBQ__ONE_PART(part, count, of) +1
-enum { JOBQ__PART_COUNT = 0 JOBQ__ANSWER_PARTS(JOBQ__ONE_PART) };
+#define JOBQ__ONE_PART(part, count, of) "x"
+enum { JOBQ__PART_COUNT = sizeof("" JOBQ__ANSWER_PARTS(JOBQ__ONE_PART)) - 1 };
 
 /* What the next record is told apart from: the last ones of this segment, at first zero. */
 typedef struct jobq__images {

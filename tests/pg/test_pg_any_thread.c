@@ -217,6 +217,7 @@ static void flows(int64_t n)
 static void sends(int64_t n)
 {
     jobq_pg_message m[2] = {{.queue = "out", .order_key = "a"}, {.queue = "out", .partition = 1}};
+    jobq_pg_subscription copied = {.name = "copied", .source = "news", .queue = "copied"};
     jobq_pg_error error;
 
     (void)n;
@@ -225,6 +226,7 @@ static void sends(int64_t n)
     TRY(jobq_pg_outbox_enqueue_many(pg, NULL, m, 2, JOBQ_PG_BY_COPY, &error));
     TRY(jobq_pg_outbox_register(pg, NULL, "out", 2, NULL, &error));
     TRY(jobq_pg_outbox_grow(pg, NULL, "out", 2, false, &error));
+    TRY(jobq_pg_subscriptions_set(pg, NULL, "program", 1, &copied, 1, &error));
 }
 
 static void reads_dead_letters(int64_t n)
@@ -566,6 +568,8 @@ static void anything_may_be_called_by_any_thread(void **unused)
     d.receiver_count = 1;
     d.loop.threads = 4;
     assert_int_equal(jobq_pg_outbox_register(pg, NULL, "out", 2, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "news", 0, NULL, &error), JOBQ_OK);
+    assert_int_equal(jobq_pg_outbox_register(pg, NULL, "copied", 1, NULL, &error), JOBQ_OK);
     assert_int_equal(jobq_pg_queue_set(pg, NULL, "aside", NULL, &error), JOBQ_OK);
     if (jobq_pg_table_open(&table, pg, NULL, &note_desc, &error) != JOBQ_OK ||
         jobq_pg_table_open(&tasks, pg, NULL, &task_desc, &error) != JOBQ_OK ||

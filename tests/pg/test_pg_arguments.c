@@ -650,6 +650,7 @@ static const struct {
     OF(TABLE, jobq_pg_worktable_desc, stale_us, false),
     OF(LOOP, jobq_loop_config, lease_us, false),
     OF(LOOP, jobq_loop_config, heartbeat_us, false),
+    OF(LOOP, jobq_loop_config, rest_us, false),
     OF(LOOP, jobq_loop_config, poll_us, false),
     OF(LOOP, jobq_loop_config, flush_us, true),
     OF(LOOP, jobq_loop_config, linger_us, true),

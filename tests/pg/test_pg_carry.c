@@ -192,7 +192,7 @@ static long only_in(const char *table, const char *here, const char *there)
 {
     /* Only one of them has these. */
     static const char apart[] = "{pending, held_at, beat_at, taken_at, outboxes, snoozes, "
-                                "snoozes_max, topic, readers}";
+                                "snoozes_max, topic, readers, expires_at, expires_us}";
 
     return number("SELECT count(*) FROM (SELECT to_jsonb(a) - '%s'::text[] FROM %s.%s a EXCEPT ALL "
                   "SELECT to_jsonb(b) - '%s'::text[] FROM %s.%s b) t", apart, here, table, apart,

@@ -29781,8 +29781,9 @@ static const char *const jobq_pg__sql_citus[] = {
 "            'BEGIN RAISE EXCEPTION ''the schema is being moved: calls are refused until '\n"
 "            'jobq.citus_place() has succeeded'' USING ERRCODE = ''57P03''; END')\n"
 "        FROM jobq._citus_sent() s JOIN pg_proc p ON p.oid = s));\n"
-"    PERFORM setval(q.seqrelid, q.seqmax)\n"
+"    PERFORM setval(q.seqrelid, least(q.seqmax, p.maximum_value))\n"
 "    FROM jobq.original o JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || o.name)\n"
+"    CROSS JOIN LATERAL pg_sequence_parameters(q.seqrelid) p\n"
 "    WHERE o.what = 'sequence';\n"
 "END $$;\n"
 "CREATE OR REPLACE FUNCTION jobq._citus_must_be_closed() RETURNS void\n"
@@ -29828,9 +29829,9 @@ static const char *const jobq_pg__sql_citus[] = {
 "        UNION ALL\n"
 "        SELECT 'sequence', c.oid, c.relname, pg_sequence_last_value(c.oid)::text\n"
 "        FROM pg_class c WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'S'\n"
-"    ) AS o (what, oid, name, text);\n"
+"    ) AS o (what, oid, name, text);\n",
 "    INSERT INTO jobq.original\n"
-"    SELECT 0, 'identities', '', jsonb_object_agg(c.relname, CASE a.attidentity\n",
+"    SELECT 0, 'identities', '', jsonb_object_agg(c.relname, CASE a.attidentity\n"
 "        WHEN 'a' THEN 'ALWAYS' ELSE 'BY DEFAULT' END)\n"
 "    FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid\n"
 "    WHERE c.relnamespace = 'jobq'::regnamespace AND c.relkind = 'r' AND a.attidentity <> '';\n"
@@ -29902,8 +29903,8 @@ static const char *const jobq_pg__sql_citus[] = {
 "    INTO v_success, v_result USING ARRAY[p_name], ARRAY[p_port], ARRAY[p_statement];\n"
 "    IF NOT v_success THEN RAISE EXCEPTION 'node %: %', p_name, v_result; END IF;\n"
 "    RETURN nullif(v_result, '');\n"
-"END $$;\n"
-"CREATE OR REPLACE FUNCTION jobq._citus_script(p_texts text[]) RETURNS text\n",
+"END $$;\n",
+"CREATE OR REPLACE FUNCTION jobq._citus_script(p_texts text[]) RETURNS text\n"
 "LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$\n"
 "BEGIN\n"
 "    RETURN format($q$DO $node$ DECLARE v_text text; BEGIN\n"
@@ -29982,8 +29983,8 @@ static const char *const jobq_pg__sql_citus[] = {
 "    v_last jsonb;\n"
 "    v_identities jsonb := (SELECT o.text FROM jobq.original o WHERE o.what = 'identities');\n"
 "BEGIN\n"
-"    PERFORM jobq._citus_must_be_closed();\n"
-"    v_texts := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'function');\n",
+"    PERFORM jobq._citus_must_be_closed();\n",
+"    v_texts := ARRAY(SELECT o.text FROM jobq.original o WHERE o.what = 'function');\n"
 "    SELECT jobq._citus_at(h.name, h.port, $q$\n"
 "        SELECT jsonb_object_agg(c.relname, coalesce(pg_sequence_last_value(s.seqrelid), 1))\n"
 "        FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid\n"
@@ -31821,7 +31822,7 @@ static const char *const jobq_pg__fingerprint_list[] = {
 "function :_wait_here=9105f5 _wake=e24c8d _walk_quantum=52a57f _walk_stop=31dc88 _widen=e20461\n"
 "function :_work_backoff=ffd834 _work_decide=ba11d7 _work_lanes=a07bd6 _work_modes=eed2fb\n"
 "function :_work_settle=9408de _work_tidy=6a94d5 audit=65dadd batch=282678 cancel=2b8471\n"
-"function :citus_close=9366f0 citus_distribute=e59da2 citus_doubts=1e1423 citus_join=9b57aa\n"
+"function :citus_close=9fe2b1 citus_distribute=e59da2 citus_doubts=1e1423 citus_join=9b57aa\n"
 "function :citus_place=08c7a4 citus_undistribute=7ba854 dead_letter_cleanup=8d3f00\n"
 "function :dead_letter_count=a87563 dead_letter_discard=f74aa7 dead_letter_list=27822e\n"
 "function :dead_letter_reject=dc5565 dead_letter_replay=8413c6 dead_letter_resolve=32c7e4\n"

@@ -227,7 +227,8 @@ public:
             }, threads_max);
         } else {
             runs_.emplace_back(std::move(run));
-            handlers_.push_back({queue, kind, {call_run}, &runs_.back(), threads_max});
+            handlers_.push_back({queue, kind, {call_run}, &runs_.back(), threads_max, nullptr, 0,
+                                 0});
             return *this;
         }
     }

@@ -431,8 +431,10 @@ BEGIN
             'BEGIN RAISE EXCEPTION ''the schema is being moved: calls are refused until '
             'jobq.citus_place() has succeeded'' USING ERRCODE = ''57P03''; END')
         FROM jobq._citus_sent() s JOIN pg_proc p ON p.oid = s));
-    PERFORM setval(q.seqrelid, q.seqmax)
+    -- pg_sequence says what held when this statement began; Citus may have lowered it since.
+    PERFORM setval(q.seqrelid, least(q.seqmax, p.maximum_value))
     FROM jobq.original o JOIN pg_sequence q ON q.seqrelid = to_regclass('jobq.' || o.name)
+    CROSS JOIN LATERAL pg_sequence_parameters(q.seqrelid) p
     WHERE o.what = 'sequence';
 END $$;
 

@@ -157,9 +157,9 @@ static void a_distributed_schema_is_refused(void **unused)
     desc.schema = "dist_too";
     made = open_on(&desc);
     assert_int_equal(jobq_pg_migrate(made, &error), JOBQ_OK);
-    RUN("DO $$ DECLARE t text; BEGIN FOR t IN SELECT oid::regclass FROM pg_class WHERE relkind = "
-        "'v' AND relnamespace = 'dist_too'::regnamespace LOOP EXECUTE 'DROP VIEW IF EXISTS ' || t "
-        "|| ' CASCADE'; END LOOP; FOR t IN SELECT tgrelid::regclass FROM pg_trigger WHERE tgname = "
+    RUN("DO $$ DECLARE t text; BEGIN FOR t IN SELECT 'dist_too.' || relname FROM pg_class WHERE "
+        "relkind = 'v' AND relnamespace = 'dist_too'::regnamespace LOOP "
+        "EXECUTE 'DROP VIEW IF EXISTS ' || t || ' CASCADE'; END LOOP; FOR t IN SELECT tgrelid::regclass FROM pg_trigger WHERE tgname = "
         "'joint' AND tgrelid::regclass::text ~ 'dist_too' LOOP "
         "EXECUTE 'DROP TRIGGER joint ON ' || t;"
         " END LOOP; END $$");

@@ -309,6 +309,7 @@ static inline int run_alone(const char *generic)
     char *text = for_schema(generic, schema), state[6] = "40P01";
     int tries;
 
+    if (PQtransactionStatus(db) != PQTRANS_IDLE) RUN("ROLLBACK"); /* of a test that failed */
     RUN("SET lock_timeout = '5s'");
     for (tries = 0; strcmp(state, "40P01") == 0 || strcmp(state, "55P03") == 0; tries++) {
         PGresult *res = PQexec(db, text);

@@ -159,8 +159,9 @@ static void a_distributed_schema_is_refused(void **unused)
     assert_int_equal(jobq_pg_migrate(made, &error), JOBQ_OK);
     RUN("DO $$ DECLARE t text; BEGIN FOR t IN SELECT 'dist_too.' || relname FROM pg_class WHERE "
         "relkind = 'v' AND relnamespace = 'dist_too'::regnamespace LOOP "
-        "EXECUTE 'DROP VIEW IF EXISTS ' || t || ' CASCADE'; END LOOP; FOR t IN SELECT tgrelid::regclass FROM pg_trigger WHERE tgname = "
-        "'joint' AND tgrelid::regclass::text ~ 'dist_too' LOOP "
+        "EXECUTE 'DROP VIEW IF EXISTS ' || t || ' CASCADE'; END LOOP; "
+        "FOR t IN SELECT tgrelid::regclass FROM pg_trigger WHERE tgname = 'joint' AND"
+        "  tgrelid::regclass::text ~ 'dist_too' LOOP "
         "EXECUTE 'DROP TRIGGER joint ON ' || t;"
         " END LOOP; END $$");
     RUN("SELECT citus_schema_distribute('dist_too')");

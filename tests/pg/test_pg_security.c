@@ -601,7 +601,7 @@ static const char *const attacks[] = {
     "SELECT jobq._enqueue_linked('q', '{k}', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
     "NULL, NULL, 1, true, '{tenant-7-a}', NULL, NULL, NULL, NULL, NULL, NULL, NULL)",
     "SELECT jobq._enqueue_after('q', 'k', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, "
-    "true, 'tenant-7-a', NULL, NULL, '{1}', NULL, NULL, 'any')",
+    "true, 'tenant-7-a', NULL, NULL, '{1}', NULL, NULL, 'any', NULL)",
     "SELECT jobq._keep_keys(1, '{order-1}', '{9}')",
     "SELECT jobq.cancel(1)",
     "SELECT jobq.work_join('{\"q\": [\"k\"]}')",

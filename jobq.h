@@ -2935,8 +2935,7 @@ typedef struct jobq_entry {
     X(JOBQ_LOOP_KINDS) X(JOBQ_LOOP_WATCHED) X(JOBQ_LOOP_LANES) X(JOBQ_LOOP_PARTITIONS)             \
     X(JOBQ_LOOP_BATCH) X(JOBQ_TALLY_KINDS) X(JOBQ_STRAYS_MAX)                                      \
     X(JOBQ_PRIORITY_MIN) X(JOBQ_PRIORITY_MAX)
-#define JOBQ__PLACE(limit) JOBQ__PLACE_##limit,
-enum { JOBQ_RECORD_LIMITS(JOBQ__PLACE) JOBQ_RECORD_LIMIT_COUNT };
+enum { JOBQ_RECORD_LIMIT_COUNT = 13 };
 
 /* The head of a recording. */
 typedef struct jobq_recording {
@@ -11591,6 +11590,7 @@ static const char *jobq__other_build(const jobq_recording *r)
     jobq_recording own;
     size_t i;
 
+    JOBQ_ASSERT(sizeof whys / sizeof whys[0] == JOBQ_RECORD_LIMIT_COUNT);
     jobq__recording_head(&own);
     if (r->order != own.order) return "it was recorded on a machine with another order of bytes";
     if (r->version != own.version) return "it was recorded by another version of jobq.h";

@@ -1565,7 +1565,7 @@ typedef struct jobq_loop_stats {
     int64_t empty_claims; /* ... without a job */
     int64_t claimed;      /* jobs that came with claims */
     int64_t started;      /* jobs whose handlers were started */
-    int64_t calls;        /* ... in so many calls: fewer if handlers get batches */
+    int64_t calls;        /* calls of handlers; one call may run a batch of jobs */
     int64_t flushed;      /* decisions that the store has taken: jobs that ended or went back */
     int64_t succeeded;    /* stages done, also by a handler's own transaction */
     int64_t retried;      /* attempts that failed or ran out of time, and will be repeated */
@@ -2994,8 +2994,8 @@ JOBQ_API size_t jobq_replay_size(void);
 JOBQ_API jobq_error jobq_replay_init(jobq_replay *replay, const void *block, size_t bytes,
                                      const char **why);
 
-/* jobq_replay_step -- makes the next call. False: there are no more. After an entry that is not the
- * same, the following ones mean little until the next SNAPSHOT. An assertion of jobq.h that ended
+/* jobq_replay_step -- makes the next call. False: there are no more. After an entry that differs,
+ * those that follow mean little until the next SNAPSHOT. An assertion of jobq.h that ended
  * the recorded process ends this one, too. Replay files of strangers only where you would open a
  * core file of theirs. */
 JOBQ_API bool jobq_replay_step(jobq_replay *replay, jobq_entry *entry);
@@ -8235,9 +8235,8 @@ static int64_t jobq__due_batch(const jobq_loop *l, int64_t now)
     return due;
 }
 
-/* After a call that began with n jobs, which had room for no more: the next ones may be twice as
- * large. Otherwise claims slowly become smaller, so that a worker does not hold what it cannot
- * run. */
+/* A call has begun with n jobs. If it was full, later calls may have twice as many. If not, claims
+ * slowly become smaller, so that a worker does not hold jobs that it cannot run. */
 static void jobq__per_call_move(jobq_loop *l, const jobq_batching *b, int32_t n)
 {
     int32_t was = l->batch.per_call;
@@ -8567,8 +8566,8 @@ static int64_t jobq__prefetch(const jobq_loop *l)
     return jobq__min(jobq__max(4 * l->pace.trip_us, JOBQ__PREFETCH), JOBQ__PREFETCH_MAX);
 }
 
-/* How many jobs to claim: enough for the threads, plus what they use up in a short time. Beside one
- * job for each free thread, what waits may wait for others of its batch. */
+/* How many jobs to claim: enough for the threads, plus what they use up in a short time. For
+ * each free thread, all jobs of a batch but one may wait for the others, and are not counted. */
 static int32_t jobq__claim_want(const jobq_loop *l)
 {
     int64_t ahead = 0, want, per_call = l->batch.per_call;
@@ -8773,8 +8772,8 @@ static void jobq__lanes(jobq_loop *l, jobq_request *a)
 
 /* Adds the kinds of a claim, without those that are at their limit. A claim cannot limit the jobs
  * of one kind, so one that may bring kinds with a limit asks for few rows: see jobq__limited. It
- * asks for no more than all kinds have room for. If the last claim brought only kinds with a limit,
- * it asks for no more than those have room for. */
+ * asks for at most as many as all kinds have room for; if the last claim brought only kinds with a
+ * limit, for at most as many as those have room for. */
 static void jobq__claim_kinds(jobq_loop *l, jobq_request *a)
 {
     bool limited = false;
